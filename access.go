@@ -1,0 +1,186 @@
+package muster
+
+import "time"
+
+// Role is what an operator may do.
+type Role string
+
+const (
+	Admin  Role = "admin"
+	Viewer Role = "viewer"
+)
+
+// Scope is what an API key may do.
+type Scope string
+
+const (
+	ScopeFull      Scope = "full"
+	ScopeReadOnly  Scope = "read_only"
+	ScopeAuditOnly Scope = "audit_only"
+	ScopeAgent     Scope = "agent"
+	ScopeBooter    Scope = "booter"
+	ScopeURenroll  Scope = "ur_enroll"
+)
+
+// Scopes lists every scope.
+var Scopes = []Scope{ScopeFull, ScopeReadOnly, ScopeAuditOnly, ScopeAgent, ScopeBooter, ScopeURenroll}
+
+// A Caller is who asks: an operator in person (Operator and Role), a key
+// (KeyID and Scope), or nobody known.
+type Caller struct {
+	Operator string
+	Role     Role
+	KeyID    string
+	Scope    Scope
+	// ServerUUID is the machine that an agent key is bound to.
+	ServerUUID string
+	Source     string // network address, for limits and audit
+}
+
+// String is how the audit names a caller.
+func (c Caller) String() string {
+	switch {
+	case c.Operator != "":
+		return "operator:" + c.Operator
+	case c.KeyID != "":
+		return "key:" + c.KeyID
+	}
+	return "anonymous"
+}
+
+// Clock is the caller of what happens by itself.
+var Clock = Caller{Operator: "", KeyID: "clock"}
+
+// An Action is something that is allowed or not, depending on the caller.
+type Action string
+
+const (
+	ActHealth              Action = "health"
+	ActLogin               Action = "login"
+	ActRegister            Action = "agent_register"
+	ActRefresh             Action = "agent_refresh"
+	ActHeartbeat           Action = "agent_heartbeat"
+	ActRegistrationRead    Action = "registration_read"
+	ActRegistrationApprove Action = "registration_approve"
+	ActRegistrationChange  Action = "registration_change" // disable, delete
+	ActSetupPlan           Action = "setup_plan"
+	ActSetupApprove        Action = "setup_approve"
+	ActBootRead            Action = "boot_read"
+	ActBootChange          Action = "boot_change"
+	ActPolicyRead          Action = "policy_read"
+	ActPolicyChange        Action = "policy_change"
+	ActNodeRead            Action = "node_read"
+	ActImageRead           Action = "image_read"
+	ActImageChange         Action = "image_change"
+	ActKeyRead             Action = "key_read"
+	ActKeyManage           Action = "key_manage"
+	ActOperatorManage      Action = "operator_manage"
+	ActAuditRead           Action = "audit_read"
+	ActBooterFeed          Action = "booter_feed" // feed, sightings, status, images
+	ActBooterInstall       Action = "booter_install"
+	ActAnnounce            Action = "announce"
+)
+
+// access is the whole table: who may do what. A person in the role, or a key
+// of the scope; "anonymous" means anybody.
+var access = map[Action]struct {
+	anonymous bool
+	roles     []Role
+	scopes    []Scope
+}{
+	ActHealth:              {anonymous: true},
+	ActLogin:               {anonymous: true},
+	ActRegister:            {anonymous: true},
+	ActRefresh:             {scopes: []Scope{ScopeAgent}},
+	ActHeartbeat:           {scopes: []Scope{ScopeAgent}},
+	ActRegistrationRead:    {roles: []Role{Admin, Viewer}, scopes: []Scope{ScopeFull, ScopeReadOnly}},
+	ActRegistrationApprove: {roles: []Role{Admin}, scopes: []Scope{ScopeFull}},
+	ActRegistrationChange:  {roles: []Role{Admin}, scopes: []Scope{ScopeFull}},
+	ActSetupPlan:           {roles: []Role{Admin, Viewer}, scopes: []Scope{ScopeFull, ScopeReadOnly}},
+	ActSetupApprove:        {roles: []Role{Admin}},
+	ActBootRead:            {roles: []Role{Admin, Viewer}, scopes: []Scope{ScopeFull, ScopeReadOnly}},
+	ActBootChange:          {roles: []Role{Admin}, scopes: []Scope{ScopeFull}},
+	ActPolicyRead:          {roles: []Role{Admin, Viewer}, scopes: []Scope{ScopeFull, ScopeReadOnly}},
+	ActPolicyChange:        {roles: []Role{Admin}, scopes: []Scope{ScopeFull}},
+	ActNodeRead:            {roles: []Role{Admin, Viewer}, scopes: []Scope{ScopeFull, ScopeReadOnly}},
+	ActImageRead:           {roles: []Role{Admin, Viewer}, scopes: []Scope{ScopeFull, ScopeReadOnly}},
+	ActImageChange:         {roles: []Role{Admin}, scopes: []Scope{ScopeFull}},
+	ActKeyRead:             {roles: []Role{Admin, Viewer}, scopes: []Scope{ScopeFull, ScopeReadOnly}},
+	ActKeyManage:           {roles: []Role{Admin}},
+	ActOperatorManage:      {roles: []Role{Admin}},
+	ActAuditRead:           {roles: []Role{Admin, Viewer}, scopes: []Scope{ScopeFull, ScopeAuditOnly}},
+	ActBooterFeed:          {scopes: []Scope{ScopeBooter}},
+	ActBooterInstall:       {scopes: []Scope{ScopeBooter}},
+	ActAnnounce:            {scopes: []Scope{ScopeURenroll}},
+}
+
+// May tells whether c may do a. An action that is not in the table is denied
+// to everybody.
+func (c Caller) May(a Action) bool {
+	row := access[a]
+	if row.anonymous {
+		return true
+	}
+	if c.Operator != "" {
+		for _, r := range row.roles {
+			if r == c.Role {
+				return true
+			}
+		}
+		return false
+	}
+	for _, s := range row.scopes {
+		if c.KeyID != "" && s == c.Scope {
+			return true
+		}
+	}
+	return false
+}
+
+// Actions lists the table's actions, for those who document or test it.
+func Actions() []Action {
+	as := make([]Action, 0, len(access))
+	for a := range access {
+		as = append(as, a)
+	}
+	return as
+}
+
+// An APIKey is a key as it is listed: without its secret.
+type APIKey struct {
+	ID         string     `json:"id"`
+	Scope      Scope      `json:"scope"`
+	Comment    string     `json:"comment,omitempty"`
+	ServerUUID string     `json:"server_uuid,omitempty"` // an agent key's machine
+	CreatedAt  time.Time  `json:"created_at"`
+	CreatedBy  string     `json:"created_by"`
+	ExpiresAt  *time.Time `json:"expires_at,omitempty"`
+	LastUsed   *time.Time `json:"last_used,omitempty"`
+}
+
+// NewKey asks for a key. Agent keys are made by approvals alone.
+type NewKey struct {
+	Scope     Scope  `json:"scope"`
+	Comment   string `json:"comment,omitempty"`
+	ExpiresIn int    `json:"expires_in_seconds,omitempty"` // 0: never
+}
+
+// A CreatedKey shows the secret, once.
+type CreatedKey struct {
+	APIKey
+	Secret string `json:"secret"`
+}
+
+// A Login exchanges a password for an operator's token.
+type Login struct {
+	Name     string `json:"name"`
+	Password string `json:"password"`
+}
+
+// A Token speaks for an operator until it expires.
+type Token struct {
+	Token     string    `json:"token"`
+	Operator  string    `json:"operator"`
+	Role      Role      `json:"role"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
