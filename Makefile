@@ -1,0 +1,50 @@
+# The two commands to know: `make run` starts a whole fleet on this laptop,
+# `make test` installs what the tests need and runs everything that CI runs.
+
+export CGO_ENABLED ?= 0
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+FLAGS   := -trimpath -ldflags '-s -w -X muster.internal.Build=$(VERSION)'
+DIR     ?= muster-dev
+N       ?= 4
+SOAK    ?= 2m
+
+.PHONY: run build check test fast slow soak lab generate packages sizes
+
+run: build ## a control plane, a booter and N simulated machines, without root
+	bin/muster dev --machines $(N) --dir $(DIR)
+
+build: ## the four programs, static, into bin/
+	go build $(FLAGS) -o bin/ ./cmd/...
+
+check: ## formatting, vet, staticcheck, the fast tests; no root needed
+	@bad=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$bad" || { echo "not gofmt-clean: $$bad"; exit 1; }
+	go vet ./...
+	go tool staticcheck ./...
+	go mod verify >/dev/null
+	$(MAKE) --no-print-directory fast
+
+fast:
+	go test ./...
+
+test: packages ## install the tests' Debian packages, then everything that CI runs
+	$(MAKE) --no-print-directory check
+	$(MAKE) --no-print-directory soak SOAK=4s
+	$(MAKE) --no-print-directory slow
+
+slow: build ## real firmware, kernels and disks in virtual machines; needs root
+	scripts/slow
+
+soak: ## the long form of fuzzing, crash points and models; SOAK=10m for longer
+	scripts/soak $(SOAK)
+
+lab: build ## a network namespace with virtual machines that PXE boot; needs root
+	bin/muster lab $(LAB)
+
+generate: ## rewrite what is derived from tables and types
+	go test . ./lifecycle ./api ./cmd/muster -run 'Golden|Docs|OpenAPI|Stale' -update
+
+packages:
+	scripts/packages
+
+sizes: build ## sizes of the static binaries
+	@ls -l bin | awk 'NR>1 {printf "%-14s %5.1f MiB\n", $$NF, $$5/1048576}'
