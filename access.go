@@ -184,3 +184,18 @@ type Token struct {
 	Role      Role      `json:"role"`
 	ExpiresAt time.Time `json:"expires_at"`
 }
+
+// An Operator is a named person.
+type Operator struct {
+	Name      string     `json:"name"`
+	Role      Role       `json:"role"`
+	CreatedAt time.Time  `json:"created_at"`
+	LastLogin *time.Time `json:"last_login,omitempty"`
+}
+
+// A NewOperator names a person and sets the first password.
+type NewOperator struct {
+	Name     string `json:"name"`
+	Role     Role   `json:"role"`
+	Password string `json:"password"`
+}

@@ -248,3 +248,11 @@ type Heartbeat struct {
 type HeartbeatReply struct {
 	NextSeconds int `json:"next_seconds"`
 }
+
+// Accounts are the people who operate a fleet. Login is anonymous; the rest
+// takes an admin in person.
+type Accounts interface {
+	Login(ctx context.Context, l Login) (Token, error)
+	Operators(ctx context.Context) ([]Operator, error)
+	CreateOperator(ctx context.Context, n NewOperator) (Operator, error)
+}
