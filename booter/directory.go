@@ -1,0 +1,184 @@
+// Package booter is the boot server: DHCP, TFTP, HTTP and the boot bus of one
+// segment. It answers from memory, by decisions of package boot, and asks the
+// control plane nothing while a machine waits for a packet.
+//
+// It must never send a DHCPNAK, serve a byte that package boot has not decided
+// to serve, or send an install twice.
+package booter
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"muster.internal"
+	"muster.internal/dhcp"
+)
+
+// A Directory is what the booter knows of machines, policy and approved
+// installs: a copy that follows the control plane's change feed. Lookups are
+// O(1) and allocate nothing. Values handed out are shared and must not be
+// changed.
+type Directory struct {
+	mu       sync.RWMutex
+	seq      int64
+	records  map[dhcp.MAC]*muster.BootRecord
+	policy   *muster.BootPolicy
+	installs []muster.Install
+	url, ca  string
+	live     bool          // the control plane has spoken since this process started
+	changed  chan struct{} // closed at the next change
+}
+
+// NewDirectory returns an empty directory: every machine is unknown.
+func NewDirectory() *Directory {
+	p := muster.DefaultBootPolicy()
+	return &Directory{records: map[dhcp.MAC]*muster.BootRecord{}, policy: &p, changed: make(chan struct{})}
+}
+
+// Record returns the boot record of a MAC in any usual spelling. Not ok: the
+// control plane has never told of it.
+func (d *Directory) Record(mac string) (muster.BootRecord, bool) {
+	m, err := dhcp.ParseMAC(mac)
+	if err != nil {
+		return muster.BootRecord{}, false
+	}
+	if r := d.lookup(m); r != nil {
+		return *r, true
+	}
+	return muster.BootRecord{}, false
+}
+
+// Installs returns the setups that are approved and not over.
+func (d *Directory) Installs() []muster.Install {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return slices.Clone(d.installs)
+}
+
+// Changed returns a channel that is closed at the next change. Take it before
+// reading, or a change in between goes unnoticed.
+func (d *Directory) Changed() <-chan struct{} {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.changed
+}
+
+// ControlPlane is where a booted machine finds the control plane: its URL and
+// its CA in PEM.
+func (d *Directory) ControlPlane() (url, ca string) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.url, d.ca
+}
+
+// Live tells whether the control plane has spoken since this process started;
+// before that the directory is what the cache remembers.
+func (d *Directory) Live() bool {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.live
+}
+
+// Seq is the position in the change feed.
+func (d *Directory) Seq() int64 {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.seq
+}
+
+// Policy returns the boot policy.
+func (d *Directory) Policy() *muster.BootPolicy {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.policy
+}
+
+// lookup is for the packet path; nil: unknown.
+func (d *Directory) lookup(m dhcp.MAC) *muster.BootRecord {
+	d.mu.RLock()
+	r := d.records[m]
+	d.mu.RUnlock()
+	return r
+}
+
+// Apply takes in an answer of the change feed to the question what came after
+// position after. The answer to 0 is everything and replaces what is known.
+// Records whose MAC cannot be read are left out, and returned.
+func (d *Directory) Apply(after int64, f muster.BooterFeed) (odd []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if after == 0 {
+		d.records = make(map[dhcp.MAC]*muster.BootRecord, len(f.Records))
+	}
+	for i := range f.Records {
+		if !d.put(&f.Records[i]) {
+			odd = append(odd, f.Records[i].MAC)
+		}
+	}
+	if f.Policy != nil {
+		d.policy = f.Policy
+	}
+	if f.URL != "" {
+		d.url = f.URL
+	}
+	if f.CA != "" {
+		d.ca = f.CA
+	}
+	d.seq, d.installs, d.live = f.Seq, slices.Clone(f.Installs), true
+	d.wake()
+	return odd
+}
+
+// Learn takes in records that came as the answer to a sighting, ahead of the
+// feed.
+func (d *Directory) Learn(records []muster.BootRecord) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := range records {
+		d.put(&records[i])
+	}
+	d.wake()
+}
+
+// put stores a copy of r unless a later one is known.
+func (d *Directory) put(r *muster.BootRecord) bool {
+	m, err := dhcp.ParseMAC(r.MAC)
+	if err != nil {
+		return false
+	}
+	if old := d.records[m]; old == nil || r.Seq >= old.Seq {
+		c := *r
+		d.records[m] = &c
+	}
+	return true
+}
+
+func (d *Directory) wake() {
+	close(d.changed)
+	d.changed = make(chan struct{})
+}
+
+// snapshot copies the directory as one answer of the feed; for the cache.
+func (d *Directory) snapshot() muster.BooterFeed {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	f := muster.BooterFeed{Seq: d.seq, Policy: d.policy, Installs: slices.Clone(d.installs), URL: d.url, CA: d.ca,
+		Records: make([]muster.BootRecord, 0, len(d.records))}
+	keys := slices.SortedFunc(maps.Keys(d.records), func(a, b dhcp.MAC) int { return slices.Compare(a[:], b[:]) })
+	for _, m := range keys {
+		f.Records = append(f.Records, *d.records[m])
+	}
+	return f
+}
+
+// restore takes in a snapshot from the cache. The control plane has not
+// confirmed it, and installs are never resumed from it: only a session that the
+// control plane still stands by may be sent anything.
+func (d *Directory) restore(f muster.BooterFeed) {
+	f.Installs = nil
+	d.Apply(0, f)
+	d.mu.Lock()
+	d.live = false
+	d.mu.Unlock()
+}

@@ -1,0 +1,148 @@
+package dhcp
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+// A Reply is what a server answers. Zero fields send nothing.
+type Reply struct {
+	Type   MessageType  // Offer or Ack
+	Your   netip.Prefix // the address and its network
+	Server netip.Addr   // our address: option 54, siaddr, option 66
+	Router netip.Addr
+	DNS    [3]netip.Addr // up to the first that is not valid
+	Lease  uint32        // seconds
+	// File is the boot file: a TFTP name or, for iPXE and HTTP boot, a URL. It
+	// goes into the header field and into option 67, since clients read either.
+	File []byte
+	// Shape is the kind of client that is answered.
+	Shape Shape
+}
+
+// A Shape is a kind of answer.
+type Shape byte
+
+const (
+	// Plain carries an address and, if any, a boot file.
+	Plain Shape = iota
+	// PXE carries the class and, always beside it, the PXE options: without
+	// them EDK2 takes the answer for a boot server list and asks port 4011.
+	PXE
+	// HTTP carries the class HTTPClient, and never PXE options.
+	HTTP
+	// IPXE tells iPXE not to wait for a second server.
+	IPXE
+)
+
+// Constant option values.
+var (
+	pxeClass  = []byte("PXEClient")
+	httpClass = []byte("HTTPClient")
+	// pxeInfo is PXE_DISCOVERY_CONTROL = 8: use the boot file, ask nobody else.
+	pxeInfo = []byte{6, 1, 8, 255}
+	// noPXEDHCP is iPXE's "no-pxedhcp": saves its three seconds for a ProxyDHCP.
+	noPXEDHCP = []byte{0xb0, 1, 1}
+)
+
+// MaxFile is the length of a boot file that fits the header's field with a NUL.
+const MaxFile = 127
+
+// AppendReply appends the answer to request req. It copies flags, giaddr and
+// hardware address, and echoes options 97 and 82, the latter last (RFC 3046
+// §2.2). It is at least MinSize long.
+func AppendReply(dst []byte, req *Packet, r *Reply) []byte {
+	start := len(dst)
+	h := Packet{Op: BootReply, HType: req.HType, HLen: req.HLen, XID: req.XID, Flags: req.Flags,
+		CIAddr: req.CIAddr, YIAddr: r.Your.Addr(), SIAddr: r.Server, GIAddr: req.GIAddr, CHAddr: req.CHAddr}
+	if r.Type == Offer {
+		h.CIAddr = netip.Addr{} // RFC 2131 §4.3.1, table 3
+	}
+	if len(r.File) <= MaxFile {
+		h.File = r.File
+	}
+	dst = appendHeader(dst, &h)
+	dst = append(dst, OptMessageType, 1, byte(r.Type))
+	dst = appendAddrOption(dst, OptServerID, r.Server)
+	if r.Lease > 0 {
+		dst = append(dst, OptLeaseTime, 4)
+		dst = binary.BigEndian.AppendUint32(dst, r.Lease)
+	}
+	dst = appendNetwork(dst, r)
+	dst = appendBoot(dst, r)
+	if v := req.Get(OptMachineID); v != nil {
+		dst = appendOption(dst, OptMachineID, v)
+	}
+	if v := req.Get(OptRelayInfo); v != nil {
+		dst = appendOption(dst, OptRelayInfo, v)
+	}
+	return finish(dst, start)
+}
+
+func appendNetwork(dst []byte, r *Reply) []byte {
+	if r.Your.IsValid() {
+		mask := ^uint32(0) << (32 - r.Your.Bits())
+		dst = append(dst, OptSubnetMask, 4)
+		dst = binary.BigEndian.AppendUint32(dst, mask)
+	}
+	dst = appendAddrOption(dst, OptRouter, r.Router)
+	n := 0
+	for n < len(r.DNS) && r.DNS[n].Is4() {
+		n++
+	}
+	if n > 0 {
+		dst = append(dst, OptDNS, byte(4*n))
+		for _, a := range r.DNS[:n] {
+			dst = appendAddr(dst, a)
+		}
+	}
+	return dst
+}
+
+func appendBoot(dst []byte, r *Reply) []byte {
+	switch r.Shape {
+	case PXE:
+		dst = appendOption(dst, OptClassID, pxeClass)
+		dst = appendOption(dst, OptVendorInfo, pxeInfo)
+	case HTTP:
+		dst = appendOption(dst, OptClassID, httpClass)
+	case IPXE:
+		dst = appendOption(dst, OptIPXE, noPXEDHCP)
+	}
+	if len(r.File) == 0 {
+		return dst
+	}
+	if r.Shape == PXE {
+		dst = append(dst, OptTFTPServer, 0)
+		at := len(dst)
+		dst = r.Server.AppendTo(dst)
+		dst[at-1] = byte(len(dst) - at)
+	}
+	return appendOption(dst, OptBootFile, r.File)
+}
+
+func appendAddrOption(dst []byte, code byte, a netip.Addr) []byte {
+	if !a.Is4() || a.IsUnspecified() {
+		return dst
+	}
+	return appendAddr(append(dst, code, 4), a)
+}
+
+// Destination says where the answer to req, received from src, goes (RFC 2131
+// §4.1): to the relay that giaddr names, on the server port unless the relay
+// asks for its own (RFC 8357); to the client's address if it has one; else to
+// everybody. A client that has no address and did not ask for a broadcast
+// could also be sent a frame made by hand; every firmware hears broadcasts, so
+// that is not done.
+func Destination(req *Packet, src netip.AddrPort) netip.AddrPort {
+	switch {
+	case !req.GIAddr.IsUnspecified():
+		if req.RelaySub(RelaySourcePort) != nil {
+			return netip.AddrPortFrom(req.GIAddr, src.Port())
+		}
+		return netip.AddrPortFrom(req.GIAddr, ServerPort)
+	case !req.CIAddr.IsUnspecified():
+		return netip.AddrPortFrom(req.CIAddr, ClientPort)
+	}
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{255, 255, 255, 255}), ClientPort)
+}
