@@ -17,48 +17,18 @@ const (
 	ContentInUse   = "in_use"  // Name is by what: another block device, swap
 )
 
-// Identity is how a disk is recognised again: by WWN, EUI-64 or NGUID, else by
-// vendor, model and serial number. It is empty when the disk has neither; then
-// the disk may be shown, and not used.
-func Identity(d muster.Disk) string {
-	if w := squeeze(d.WWN); w != "" && strings.Trim(w, "0.:-") != "" {
-		return "wwn " + w
-	}
-	serial := squeeze(d.Serial)
-	if strings.Trim(serial, "0. -") == "" {
-		return ""
-	}
-	return "serial " + strings.Join([]string{squeeze(d.Vendor), squeeze(d.Model), serial}, "|")
-}
-
-func squeeze(s string) string { return strings.ToLower(strings.Join(strings.Fields(s), " ")) }
-
 // Same tells whether what was planned is what is there: identity, size and
 // contents. It returns what differs, for people, or "".
 func Same(planned, found muster.Disk) string {
 	switch {
-	case Identity(planned) == "" || Identity(planned) != Identity(found):
-		return fmt.Sprintf("it is %s, not %s", Describe(found), Describe(planned))
+	case planned.Identity() == "" || planned.Identity() != found.Identity():
+		return fmt.Sprintf("it is %s, not %s", found.Describe(), planned.Describe())
 	case planned.Size != found.Size:
 		return fmt.Sprintf("it has %d bytes, not %d", found.Size, planned.Size)
 	case contents(planned) != contents(found):
 		return fmt.Sprintf("it now contains %s, not %s", contents(found), contents(planned))
 	}
 	return ""
-}
-
-// Describe names a disk as people find it on the shelf.
-func Describe(d muster.Disk) string {
-	words := append(strings.Fields(d.Vendor), strings.Fields(d.Model)...)
-	if s := strings.TrimSpace(d.Serial); s != "" {
-		words = append(words, "serial "+s)
-	} else if d.WWN != "" {
-		words = append(words, "WWN "+d.WWN)
-	}
-	if len(words) == 0 {
-		return d.Path
-	}
-	return strings.Join(words, " ")
 }
 
 // Contains says what is on a disk, for people.
@@ -98,7 +68,7 @@ func Distinct(disks []muster.Disk) (usable []muster.Disk, unused []muster.Unused
 	at := map[string]int{}
 	differs := map[string]string{}
 	for _, d := range sorted {
-		id := Identity(d)
+		id := d.Identity()
 		i, known := at[id]
 		switch {
 		case id == "":
@@ -109,7 +79,7 @@ func Distinct(disks []muster.Disk) (usable []muster.Disk, unused []muster.Unused
 		default:
 			first := &usable[i]
 			if d.Size != first.Size {
-				differs[id] = fmt.Sprintf("%s and %s say they are the same disk (%s), but differ in size", first.Path, d.Path, Describe(d))
+				differs[id] = fmt.Sprintf("%s and %s say they are the same disk (%s), but differ in size", first.Path, d.Path, d.Describe())
 			}
 			if len(first.Paths) == 0 {
 				first.Paths = []string{first.Path}
@@ -119,7 +89,7 @@ func Distinct(disks []muster.Disk) (usable []muster.Disk, unused []muster.Unused
 		}
 	}
 	usable = slices.DeleteFunc(usable, func(d muster.Disk) bool {
-		why, bad := differs[Identity(d)]
+		why, bad := differs[d.Identity()]
 		if bad {
 			unused = append(unused, muster.UnusedDisk{Disk: d, Why: why})
 		}

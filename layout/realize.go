@@ -114,11 +114,11 @@ func checkPools(serverUUID string, rebuild bool, disks []muster.Disk) error {
 			case c.Stamp != serverUUID || c.Stamp == "":
 				return muster.Problemf(muster.CodeConflict,
 					"disk %s (%s) holds a pool '%s' (guid %s) %s: it is not this machine's to replace; take the disk out, or erase it by hand, then survey again",
-					d.Path, Describe(d), c.Name, c.GUID, whose)
+					d.Path, d.Describe(), c.Name, c.GUID, whose)
 			case !rebuild:
 				return muster.Problemf(muster.CodeConflict,
 					"disk %s (%s) holds this machine's own pool '%s' (guid %s): ask for a rebuild to replace it",
-					d.Path, Describe(d), c.Name, c.GUID)
+					d.Path, d.Describe(), c.Name, c.GUID)
 			}
 		}
 	}
@@ -222,7 +222,7 @@ func warnings(p muster.SetupPlan) []string {
 			if c.Stamp != "" && c.Stamp == p.ServerUUID {
 				what = "holds this machine's own " + Contains(c)
 			}
-			all = append(all, fmt.Sprintf("%s (%s) %s: it will be destroyed", d.Path, Describe(d), what))
+			all = append(all, fmt.Sprintf("%s (%s) %s: it will be destroyed", d.Path, d.Describe(), what))
 		}
 	}
 	if p.Layout == "single" {

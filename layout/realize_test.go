@@ -156,7 +156,7 @@ func TestRealizeIsSound(t *testing.T) {
 		}
 		for _, d := range p.Members() {
 			count(d)
-			id := layout.Identity(d)
+			id := d.Identity()
 			if id == "" || ids[id] || d.Removable {
 				t.Fatalf("disk %+v is planned", d)
 			}
