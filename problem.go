@@ -53,6 +53,19 @@ var statuses = map[Code]int{
 	CodeUnavailable:     503,
 }
 
+// CodeForStatus is the code that goes with an HTTP status, or the nearest.
+func CodeForStatus(status int) Code {
+	for c, s := range statuses {
+		if s == status {
+			return c
+		}
+	}
+	if status >= 400 && status < 500 {
+		return CodeInvalid
+	}
+	return CodeInternal
+}
+
 // A FieldError names one field of a request and what is wrong with it.
 type FieldError struct {
 	Field   string `json:"field"`

@@ -1,0 +1,245 @@
+// Package api speaks HTTP for a control plane: it decodes and checks requests,
+// decides once and in one place who may make them, and writes answers and
+// problems. Its OpenAPI document is made from the same Go types.
+//
+// It must never touch the store, decide anything about a machine, or write a
+// secret (bearer, body, poll token) to the log.
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"muster.internal"
+)
+
+// A Service is what the API speaks for.
+type Service interface {
+	// Authenticate tells whose bearer token this is. What does not
+	// authenticate is a problem of code unauthenticated, whatever the reason;
+	// a source that guesses too often gets too_many_requests.
+	Authenticate(ctx context.Context, bearer, source string) (muster.Caller, error)
+	// As is the service as this caller sees it. Access has been decided before.
+	As(c muster.Caller) Session
+	// Ready is nil when requests can be answered (the store is reachable).
+	Ready(ctx context.Context) error
+}
+
+// A Session is one caller's view of everything that the API offers.
+type Session interface {
+	muster.Fleet
+	muster.ForBooter
+	muster.ForHost
+	muster.Accounts
+}
+
+// Options of an API.
+type Options struct {
+	Version string // of the program, shown in the document
+	Log     *slog.Logger
+}
+
+// A Route is one row of the API: what is asked and which actions permit it.
+// Any one of the actions suffices.
+type Route struct {
+	Method, Path string
+	Actions      []muster.Action
+}
+
+// An API is the HTTP handler. Make it with New.
+type API struct {
+	svc    Service
+	log    *slog.Logger
+	mux    *http.ServeMux
+	huma   huma.API
+	routes []Route
+	spec   []byte // the OpenAPI document
+	drain  context.Context
+	stop   context.CancelFunc
+}
+
+// New makes an API on a service.
+func New(svc Service, o Options) *API {
+	a := &API{svc: svc, log: o.Log, mux: http.NewServeMux()}
+	if a.log == nil {
+		a.log = slog.New(slog.DiscardHandler)
+	}
+	a.drain, a.stop = context.WithCancel(context.Background())
+	cfg := huma.DefaultConfig("muster", o.Version)
+	cfg.Info.Description = "Carries computers through their life in a fleet. Errors are problems by RFC 9457."
+	cfg.CreateHooks = nil // they would put $schema into every answer
+	cfg.OpenAPIPath, cfg.DocsPath, cfg.SchemasPath = "", "", ""
+	cfg.RejectUnknownQueryParameters = true
+	strict := huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: unmarshalStrict}
+	cfg.Formats = map[string]huma.Format{"application/json": strict, "json": strict}
+	cfg.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
+		"bearer": {Type: "http", Scheme: "bearer", Description: "an operator's token or an API key"},
+	}
+	a.huma = humago.New(a.mux, cfg)
+	a.huma.UseMiddleware(a.admit)
+	a.aboutItself()
+	a.registrations()
+	a.bootRecords()
+	a.images()
+	a.accounts()
+	a.audit()
+	a.booters()
+	a.hosts()
+	a.spec = a.document()
+	return a
+}
+
+// Drain ends every long poll; the callers are told to come again. Call it
+// before shutting the server down.
+func (a *API) Drain() { a.stop() }
+
+// Routes lists what the API serves.
+func (a *API) Routes() []Route { return append([]Route(nil), a.routes...) }
+
+// Document is the OpenAPI 3.1 document, indented.
+func (a *API) Document() []byte { return append([]byte(nil), a.spec...) }
+
+func (a *API) document() []byte {
+	b, err := json.MarshalIndent(a.huma.OpenAPI(), "", "  ")
+	if err != nil {
+		panic(err) // the routes are constants
+	}
+	return append(b, '\n')
+}
+
+// asked is what the log line of one request collects on its way.
+type asked struct {
+	caller muster.Caller
+	err    error
+}
+
+type askedKey struct{}
+
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	start := time.Now()
+	q := new(asked)
+	r = r.WithContext(context.WithValue(r.Context(), askedKey{}, q))
+	out := &recorder{ResponseWriter: w}
+	defer func() {
+		if v := recover(); v != nil {
+			if v == http.ErrAbortHandler {
+				panic(v)
+			}
+			a.log.Error("a request handler panicked", "method", r.Method, "path", r.URL.Path, "panic", v)
+			if out.status == 0 {
+				writeProblem(out, muster.Problemf(muster.CodeInternal, "muster failed at this request; its log says where"))
+			}
+		}
+		a.logRequest(r, q, out.status, time.Since(start))
+	}()
+	h := out.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cache-Control", "no-store")
+	if p := badURL(r); p != nil {
+		writeProblem(out, p)
+		return
+	}
+	handler, pattern := a.mux.Handler(r)
+	if pattern == "" {
+		a.noRoute(out, r, handler)
+		return
+	}
+	a.mux.ServeHTTP(out, r)
+}
+
+// badURL refuses what no key or name can contain, before anything else looks.
+func badURL(r *http.Request) *muster.Problem {
+	bad := func(s string) bool { return strings.ContainsRune(s, 0) || !utf8.ValidString(s) }
+	if bad(r.URL.Path) {
+		return muster.Invalid("path", "may not contain NUL or bytes that are not UTF-8")
+	}
+	if r.URL.RawQuery == "" {
+		return nil
+	}
+	for name, values := range r.URL.Query() {
+		for _, v := range values {
+			if bad(name) || bad(v) {
+				return muster.Invalid(strings.ToValidUTF8(strings.ReplaceAll(name, "\x00", ""), ""),
+					"may not contain NUL or bytes that are not UTF-8")
+			}
+		}
+	}
+	return nil
+}
+
+// noRoute turns the mux's own plain-text answers into problems.
+func (a *API) noRoute(w http.ResponseWriter, r *http.Request, h http.Handler) {
+	probe := &recorder{ResponseWriter: discard{http.Header{}}}
+	h.ServeHTTP(probe, r)
+	if probe.status == http.StatusMethodNotAllowed {
+		allow := probe.Header().Get("Allow")
+		w.Header().Set("Allow", allow)
+		p := muster.Problemf(muster.CodeNotAllowed, "%s is not possible on %s", r.Method, r.URL.Path)
+		p.Allowed = strings.Split(allow, ", ")
+		writeProblem(w, p)
+		return
+	}
+	writeProblem(w, muster.Problemf(muster.CodeNotFound, "there is nothing at %s; /openapi.json lists what there is", r.URL.Path))
+}
+
+// logRequest writes one line: never the query (poll tokens), a header or a body.
+func (a *API) logRequest(r *http.Request, q *asked, status int, took time.Duration) {
+	level := slog.LevelDebug
+	switch {
+	case status >= 500 && status != http.StatusServiceUnavailable:
+		level = slog.LevelError
+	case status >= 400 || r.Method != http.MethodGet && r.Method != http.MethodHead:
+		level = slog.LevelInfo
+	}
+	if !a.log.Enabled(r.Context(), level) {
+		return
+	}
+	attrs := []slog.Attr{slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", status),
+		slog.Duration("took", took), slog.String("source", source(r.RemoteAddr)), slog.String("caller", q.caller.String())}
+	if q.err != nil {
+		attrs = append(attrs, slog.String("error", q.err.Error()))
+	}
+	a.log.LogAttrs(r.Context(), level, "request", attrs...)
+}
+
+// recorder remembers the status. Unwrap keeps http.ResponseController working,
+// ReadFrom keeps io.Copy from bouncing through a second buffer.
+type recorder struct {
+	http.ResponseWriter
+	status int
+	once   sync.Once
+}
+
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+func (r *recorder) WriteHeader(code int) {
+	r.once.Do(func() { r.status = code; r.ResponseWriter.WriteHeader(code) })
+}
+
+func (r *recorder) Write(b []byte) (int, error) {
+	r.WriteHeader(http.StatusOK)
+	return r.ResponseWriter.Write(b)
+}
+
+func (r *recorder) ReadFrom(src io.Reader) (int64, error) {
+	r.WriteHeader(http.StatusOK)
+	return io.Copy(r.ResponseWriter, src)
+}
+
+type discard struct{ h http.Header }
+
+func (d discard) Header() http.Header         { return d.h }
+func (d discard) Write(b []byte) (int, error) { return len(b), nil }
+func (d discard) WriteHeader(int)             {}

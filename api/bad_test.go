@@ -1,0 +1,278 @@
+package api_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"strings"
+	"testing"
+
+	"muster.internal"
+	"muster.internal/api"
+)
+
+// send makes a request of the handler itself.
+func send(a *api.API, method, target, token, body string) *httptest.ResponseRecorder {
+	var r io.Reader
+	if body != "" {
+		r = strings.NewReader(body)
+	}
+	req := httptest.NewRequest(method, target, r)
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, req)
+	return w
+}
+
+func problemOf(t *testing.T, w *httptest.ResponseRecorder) muster.Problem {
+	t.Helper()
+	var p muster.Problem
+	if ct := w.Header().Get("Content-Type"); ct != "application/problem+json" {
+		t.Errorf("content type %q", ct)
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil {
+		t.Fatalf("%v in %s", err, w.Body)
+	}
+	if p.Status != w.Code || p.Code == "" || p.Title == "" || p.Detail == "" {
+		t.Errorf("the problem is not whole: %d %s", w.Code, w.Body)
+	}
+	return p
+}
+
+func TestBadInput(t *testing.T) {
+	const u = "/v1/registrations/u"
+	mib := strings.Repeat("x", 1<<20)
+	for _, c := range []struct {
+		name, method, target, token, body string
+		status                            int
+		fields                            []string
+	}{
+		{"unknown field", "POST", "/v1/keys", "admin", `{"scope":"full","admin":true}`, 400, []string{"admin"}},
+		{"unknown nested field", "PUT", "/v1/boot-policy", "admin",
+			`{"auto_enroll":true,"answer_only_pxe":true,"allow":[{"mac_prefix":"52:54","x":1}],"networks":[]}`, 400, []string{"allow[0].x"}},
+		{"wrong case", "POST", "/v1/keys", "admin", `{"Scope":"full"}`, 400, []string{"scope", "Scope"}},
+		{"wrong type", "POST", "/v1/keys", "admin", `{"scope":["full"]}`, 400, []string{"scope"}},
+		{"several", "POST", "/v1/login", "", `{"name":1,"password":{}}`, 400, []string{"name", "password"}},
+		{"missing", "POST", "/v1/login", "", `{"name":"ada"}`, 400, []string{"password"}},
+		{"number as text", "POST", "/v1/keys", "admin", `{"scope":"full","expires_in_seconds":"60"}`, 400, []string{"expires_in_seconds"}},
+		{"fraction", "POST", "/v1/keys", "admin", `{"scope":"full","expires_in_seconds":1.5}`, 400, []string{"expires_in_seconds"}},
+		{"huge number", "POST", "/v1/keys", "admin", `{"scope":"full","expires_in_seconds":1e300}`, 400, []string{"expires_in_seconds"}},
+		{"null body", "POST", "/v1/keys", "admin", `null`, 400, []string{"body"}},
+		{"array body", "POST", "/v1/keys", "admin", `[]`, 400, []string{"body"}},
+		{"no body", "POST", "/v1/keys", "admin", ``, 400, []string{"body"}},
+		{"not JSON", "POST", "/v1/keys", "admin", `scope=full`, 400, []string{"body"}},
+		{"cut short", "POST", "/v1/keys", "admin", `{"scope":"fu`, 400, []string{"body"}},
+		{"trailing data", "POST", "/v1/keys", "admin", `{"scope":"full"}{"scope":"full"}`, 400, []string{"body"}},
+		{"NUL", "POST", "/v1/keys", "admin", `{"scope":"full","comment":"a\u0000b"}`, 400, []string{"comment"}},
+		{"NUL in sysinfo", "POST", "/v1/agent/register", "", `{"server_uuid":"u","hostname":"h","sysinfo":{"Disks":[{"serial":"\u0000"}]}}`, 400, []string{"sysinfo.Disks[0].serial"}},
+		{"NUL in a name", "POST", "/v1/agent/register", "", `{"server_uuid":"u","hostname":"h","sysinfo":{"a\u0000":1}}`, 400, []string{`sysinfo.a\0`}},
+		{"NUL in the path", "GET", "/v1/registrations/a%00b", "viewer", "", 400, []string{"path"}},
+		{"NUL in the query", "GET", "/v1/audit?subject=a%00", "viewer", "", 400, []string{"subject"}},
+		{"not UTF-8", "POST", "/v1/keys", "admin", "{\"scope\":\"\xff\"}", 400, []string{"body"}},
+		{"not UTF-8 in the path", "GET", "/v1/registrations/%ff", "viewer", "", 400, []string{"path"}},
+		{"long path value", "GET", "/v1/registrations/" + strings.Repeat("u", 65), "viewer", "", 400, []string{"uuid"}},
+		{"wrong state", "GET", "/v1/registrations?state=aproved", "viewer", "", 400, []string{"state"}},
+		{"unknown query", "GET", "/v1/registrations?stat=approved", "viewer", "", 400, []string{"stat"}},
+		{"wait too long", "GET", "/v1/booter/feed?booter=b&wait=61", "key-booter", "", 400, []string{"wait"}},
+		{"limit is no number", "GET", "/v1/audit?limit=many", "viewer", "", 400, []string{"limit"}},
+		{"required query", "GET", "/v1/booter/feed", "key-booter", "", 400, []string{"booter"}},
+		{"over the limit", "POST", u + "/plan-setup", "admin", `{"hostname":"` + mib + `"}`, 413, nil},
+		{"20 MiB", "POST", "/v1/booter/announce", "key-ur_enroll", `{"mac":"` + strings.Repeat(mib, 20) + `"}`, 413, nil},
+		{"blob without a length", "PUT", "/v1/blobs/d", "admin", "", 400, []string{"Content-Length"}},
+		{"no such path", "GET", "/v1/machines", "admin", "", 404, nil},
+		{"no such method", "DELETE", "/v1/boot-policy", "admin", "", 405, nil},
+		{"delete a boot record", "DELETE", "/v1/boot-records/m", "admin", "", 405, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := new(fake)
+			w := send(api.New(f, api.Options{}), c.method, c.target, c.token, c.body)
+			p := problemOf(t, w)
+			var fields []string
+			for _, e := range p.Errors {
+				fields = append(fields, e.Field)
+			}
+			if w.Code != c.status || !reflect.DeepEqual(fields, c.fields) {
+				t.Errorf("got %d with fields %q, want %d with %q\n%s", w.Code, fields, c.status, c.fields, w.Body)
+			}
+			if calls := f.asked(); len(calls) > 0 {
+				t.Errorf("the service was asked: %.200q", calls)
+			}
+		})
+	}
+}
+
+// TestStatesAreNamed: a wrong state is answered with all the right ones.
+func TestStatesAreNamed(t *testing.T) {
+	a := api.New(new(fake), api.Options{})
+	check := func(target string, states []string) {
+		p := problemOf(t, send(a, "GET", target+"?state=x", "viewer", ""))
+		for _, s := range states {
+			if !strings.Contains(p.Error(), s) {
+				t.Errorf("%s: %q does not name %s", target, p.Error(), s)
+			}
+			if w := send(a, "GET", target+"?state="+s, "viewer", ""); w.Code != 200 {
+				t.Errorf("%s?state=%s: %d", target, s, w.Code)
+			}
+		}
+	}
+	check("/v1/registrations", texts(muster.RegistrationStates))
+	check("/v1/boot-records", texts(muster.BootStates))
+}
+
+func texts[S ~string](all []S) (out []string) {
+	for _, s := range all {
+		out = append(out, string(s))
+	}
+	return out
+}
+
+func TestNoDeleteOfBootRecords(t *testing.T) {
+	w := send(api.New(new(fake), api.Options{}), "DELETE", "/v1/boot-records/52:54:00:00:00:01", "viewer", "")
+	p := problemOf(t, w)
+	if !reflect.DeepEqual(p.Allowed, []string{"decommission", "reactivate"}) || w.Header().Get("Allow") == "" {
+		t.Errorf("%s, Allow %q", w.Body, w.Header().Get("Allow"))
+	}
+}
+
+func TestContentType(t *testing.T) {
+	a := api.New(new(fake), api.Options{})
+	req := httptest.NewRequest("POST", "/v1/login", strings.NewReader(`{"name":"a","password":"b"}`))
+	req.Header.Set("Content-Type", "text/plain")
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, req)
+	if p := problemOf(t, w); w.Code != 400 || p.Errors[0].Field != "Content-Type" {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// TestNothingSecretIsWritten plants secrets in every place of a request and
+// looks for them in the log and in what is answered.
+func TestNothingSecretIsWritten(t *testing.T) {
+	const secret = "hunter2-hunter2"
+	var log strings.Builder
+	f := new(fake)
+	a := api.New(f, api.Options{Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	var answers strings.Builder
+	note := func(w *httptest.ResponseRecorder) {
+		if w.Code >= 400 {
+			answers.WriteString(w.Body.String())
+		}
+	}
+	f.fail = errors.New("the store is on fire")
+	note(send(a, "POST", "/v1/login", "", `{"name":"ada","password":"`+secret+`"}`))
+	f.fail = nil
+	note(send(a, "POST", "/v1/login", "", `{"name":["x"],"password":"`+secret+`"}`))
+	note(send(a, "POST", "/v1/login", "", `{"name":"ada","password":["`+secret+`"]}`))
+	note(send(a, "POST", "/v1/login", "", `{"name":"ada","password":"`+secret+`"`))
+	note(send(a, "GET", "/v1/agent/register/status?poll_token="+secret, "", ""))
+	note(send(a, "GET", "/v1/agent/register/status?wait=x&poll_token="+secret, "", ""))
+	note(send(a, "GET", "/v1/registrations", secret, ""))
+	note(send(a, "GET", "/v1/registrations?state="+secret, "viewer", ""))
+	if !strings.Contains(log.String(), "the store is on fire") || strings.Contains(answers.String(), "on fire") {
+		t.Errorf("the cause of a failure belongs in the log and not in the answer")
+	}
+	if strings.Contains(log.String(), secret) || strings.Contains(answers.String(), secret) {
+		t.Errorf("a secret was written:\n%s\n%s", log.String(), answers.String())
+	}
+	if n := strings.Count(log.String(), "msg=request"); n != 8 {
+		t.Errorf("%d requests were logged, want 8", n)
+	}
+}
+
+func TestPanicIsAProblem(t *testing.T) {
+	var log strings.Builder
+	a := api.New(panics{new(fake)}, api.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	p := problemOf(t, send(a, "GET", "/v1/nodes", "viewer", ""))
+	if p.Status != 500 || strings.Contains(p.Detail, "inner") || !strings.Contains(log.String(), "inner") {
+		t.Errorf("%+v\n%s", p, log.String())
+	}
+}
+
+type panics struct{ *fake }
+
+func (panics) As(muster.Caller) api.Session { panic("inner workings") }
+
+func TestReady(t *testing.T) {
+	f := new(fake)
+	a := api.New(f, api.Options{})
+	if w := send(a, "GET", "/readyz", "", ""); w.Code != 200 {
+		t.Error(w.Code)
+	}
+	f.ready = errors.New("database is away")
+	if w := send(a, "GET", "/readyz", "", ""); w.Code != 503 || w.Header().Get("Retry-After") == "" {
+		t.Error(w.Code, w.Header())
+	}
+	if w := send(a, "GET", "/healthz", "", ""); w.Code != 200 {
+		t.Error(w.Code)
+	}
+	f.ready = nil
+	a.Drain()
+	if w := send(a, "GET", "/readyz", "", ""); w.Code != 503 {
+		t.Error(w.Code)
+	}
+}
+
+// TestDrainEndsLongPolls: a poll that nothing else would end.
+func TestDrainEndsLongPolls(t *testing.T) {
+	a := api.New(new(fake), api.Options{})
+	done := make(chan *httptest.ResponseRecorder)
+	go func() { done <- send(a, "GET", "/v1/audit?subject=never&wait=60", "viewer", "") }()
+	a.Drain()
+	if w := <-done; w.Code != 503 || w.Header().Get("Retry-After") != "1" {
+		t.Errorf("%d %v", w.Code, w.Header())
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	w := send(api.New(new(fake), api.Options{}), "GET", "/v1/version", "", "")
+	for name, want := range map[string]string{"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store",
+		"Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'"} {
+		if got := w.Header().Get(name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestTooManyGuesses(t *testing.T) {
+	w := send(api.New(new(fake), api.Options{}), "GET", "/v1/nodes", "guesses", "")
+	if w.Code != 429 || w.Header().Get("Retry-After") != "7" {
+		t.Errorf("%d %v", w.Code, w.Header())
+	}
+}
+
+// TestBlobRange: a blob that can seek is served in parts.
+func TestBlobRange(t *testing.T) {
+	a := api.New(new(fake), api.Options{})
+	req := httptest.NewRequestWithContext(context.Background(), "GET", "/v1/blobs/"+someDigest, nil)
+	req.Header.Set("Authorization", "Bearer key-booter")
+	req.Header.Set("Range", "bytes=10-19")
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, req)
+	if w.Code != http.StatusPartialContent || w.Body.String() != blobText[10:20] {
+		t.Errorf("%d %q", w.Code, w.Body)
+	}
+	if got := w.Header().Get("Content-Range"); got != fmt.Sprintf("bytes 10-19/%d", len(blobText)) {
+		t.Error(got)
+	}
+}
+
+func FuzzBody(f *testing.F) {
+	for _, s := range []string{`{"scope":"full"}`, `{"scope":"a\u0000"}`, `[`, `{"scope":1e999}`, "\xff", `{"comment":null}`} {
+		f.Add(s)
+	}
+	a := api.New(new(fake), api.Options{})
+	f.Fuzz(func(t *testing.T, body string) {
+		w := send(a, "POST", "/v1/keys", "admin", body)
+		if w.Code != 201 && w.Code != 400 && w.Code != 413 {
+			t.Errorf("%d for %q: %s", w.Code, body, w.Body)
+		}
+	})
+}

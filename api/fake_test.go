@@ -1,0 +1,275 @@
+package api_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"sync"
+	"time"
+
+	"muster.internal"
+	"muster.internal/api"
+)
+
+// bearers are the tokens that the fake service knows.
+var bearers = map[string]muster.Caller{
+	"admin":  {Operator: "ada", Role: muster.Admin},
+	"viewer": {Operator: "vic", Role: muster.Viewer},
+}
+
+func init() {
+	for _, s := range muster.Scopes {
+		bearers["key-"+string(s)] = muster.Caller{KeyID: "k" + string(s), Scope: s}
+	}
+}
+
+// fake is a small true service: it remembers what it was asked and answers
+// every question with a value that is full in every field.
+type fake struct {
+	mu    sync.Mutex
+	calls []string
+	fail  error
+	ready error
+}
+
+func (f *fake) Authenticate(_ context.Context, bearer, _ string) (muster.Caller, error) {
+	if c, ok := bearers[bearer]; ok {
+		return c, nil
+	}
+	if bearer == "guesses" {
+		p := muster.Problemf(muster.CodeTooMany, "too many failures from this address")
+		p.RetryAfter = 7
+		return muster.Caller{}, p
+	}
+	return muster.Caller{}, muster.Problemf(muster.CodeUnauthenticated, "this key is not known, has expired or was revoked")
+}
+
+func (f *fake) As(muster.Caller) api.Session { return session{f} }
+func (f *fake) Ready(context.Context) error  { return f.ready }
+func (f *fake) asked() (calls []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	calls, f.calls = f.calls, nil
+	return calls
+}
+
+func (f *fake) note(method string, args ...any) error {
+	b, err := json.Marshal(args)
+	if err != nil {
+		panic(err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, method+string(b))
+	if f.fail != nil {
+		return f.fail
+	}
+	if strings.Contains(string(b), "absent") {
+		return muster.Problemf(muster.CodeNotFound, "%s: there is no such thing", method)
+	}
+	return nil
+}
+
+func answer[T any](f *fake, method string, args ...any) (T, error) {
+	var v T
+	if err := f.note(method, args...); err != nil {
+		return v, err
+	}
+	n := len(method)
+	full(reflect.ValueOf(&v).Elem(), &n, 0)
+	return v, nil
+}
+
+var blobText = strings.Repeat("a platform image's kernel. ", 1000)
+
+// full fills every field, with values that differ from each other.
+func full(v reflect.Value, n *int, depth int) {
+	*n++
+	switch v.Interface().(type) {
+	case time.Time:
+		v.Set(reflect.ValueOf(time.Unix(1_700_000_000+int64(*n), 0).UTC()))
+		return
+	case json.RawMessage:
+		v.Set(reflect.ValueOf(json.RawMessage(fmt.Sprintf(`{"n":%d}`, *n))))
+		return
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(fmt.Sprintf("text-%d", *n))
+	case reflect.Int, reflect.Int64:
+		v.SetInt(int64(*n))
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Pointer:
+		if depth < 8 {
+			v.Set(reflect.New(v.Type().Elem()))
+			full(v.Elem(), n, depth+1)
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		full(v.Index(0), n, depth+1)
+		full(v.Index(1), n, depth+1)
+	case reflect.Map:
+		k, e := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		full(k, n, depth+1)
+		full(e, n, depth+1)
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(k, e)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			full(v.Field(i), n, depth+1)
+		}
+	}
+}
+
+// fullOf is a value of any type that is full.
+func fullOf[T any]() T {
+	var v T
+	n := 0
+	full(reflect.ValueOf(&v).Elem(), &n, 0)
+	return v
+}
+
+type session struct{ f *fake }
+
+type (
+	ctx = context.Context
+	reg = muster.Registration
+	rec = muster.BootRecord
+	img = muster.Image
+)
+
+func (s session) Registrations(_ ctx, f muster.RegistrationFilter) ([]reg, error) {
+	return answer[[]reg](s.f, "Registrations", f)
+}
+func (s session) Registration(_ ctx, u string) (reg, error) {
+	return answer[reg](s.f, "Registration", u)
+}
+func (s session) ApproveCode(_ ctx, c string) (reg, error) { return answer[reg](s.f, "ApproveCode", c) }
+func (s session) PlanSetup(_ ctx, u string, r muster.SetupRequest) (muster.SetupPlan, error) {
+	return answer[muster.SetupPlan](s.f, "PlanSetup", u, r)
+}
+func (s session) ApproveSetup(_ ctx, u string, a muster.SetupApproval) (muster.SetupGrant, error) {
+	return answer[muster.SetupGrant](s.f, "ApproveSetup", u, a)
+}
+func (s session) RaiseRegistration(_ ctx, u string, e muster.Event) (reg, error) {
+	return answer[reg](s.f, "RaiseRegistration", u, e)
+}
+func (s session) DeleteRegistration(_ ctx, u string) error { return s.f.note("DeleteRegistration", u) }
+func (s session) BootRecords(_ ctx, f muster.BootFilter) ([]rec, error) {
+	return answer[[]rec](s.f, "BootRecords", f)
+}
+func (s session) BootRecord(_ ctx, m string) (rec, error) { return answer[rec](s.f, "BootRecord", m) }
+func (s session) SetBootRecord(_ ctx, m string, c muster.BootChange) (rec, error) {
+	return answer[rec](s.f, "SetBootRecord", m, c)
+}
+func (s session) RaiseBootRecord(_ ctx, m string, e muster.Event) (rec, error) {
+	return answer[rec](s.f, "RaiseBootRecord", m, e)
+}
+func (s session) BootPolicy(ctx) (muster.BootPolicy, error) {
+	return answer[muster.BootPolicy](s.f, "BootPolicy")
+}
+func (s session) SetBootPolicy(_ ctx, p muster.BootPolicy) (muster.BootPolicy, error) {
+	return answer[muster.BootPolicy](s.f, "SetBootPolicy", p)
+}
+func (s session) Nodes(ctx) ([]muster.Node, error)   { return answer[[]muster.Node](s.f, "Nodes") }
+func (s session) Images(ctx) ([]img, error)          { return answer[[]img](s.f, "Images") }
+func (s session) Image(_ ctx, r string) (img, error) { return answer[img](s.f, "Image", r) }
+func (s session) HasBlob(_ ctx, d string) (bool, error) {
+	if err := s.f.note("HasBlob", d); err != nil {
+		if muster.IsCode(err, muster.CodeNotFound) {
+			return false, nil
+		}
+		return false, err
+	}
+	return true, nil
+}
+func (s session) PutBlob(_ ctx, d string, size int64, r io.Reader) error {
+	b, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
+	return s.f.note("PutBlob", d, size, string(b))
+}
+func (s session) AddImage(_ ctx, i img) (img, error) { return answer[img](s.f, "AddImage", i) }
+func (s session) RemoveImage(_ ctx, n string) error  { return s.f.note("RemoveImage", n) }
+func (s session) Keys(ctx) ([]muster.APIKey, error)  { return answer[[]muster.APIKey](s.f, "Keys") }
+func (s session) CreateKey(_ ctx, n muster.NewKey) (muster.CreatedKey, error) {
+	return answer[muster.CreatedKey](s.f, "CreateKey", n)
+}
+func (s session) RevokeKey(_ ctx, id string) error { return s.f.note("RevokeKey", id) }
+func (s session) Audit(c ctx, f muster.AuditFilter) ([]muster.AuditEntry, error) {
+	if f.Subject == "never" { // a poll that only its context ends
+		<-c.Done()
+		return nil, c.Err()
+	}
+	return answer[[]muster.AuditEntry](s.f, "Audit", f)
+}
+func (s session) VerifyAudit(ctx) (muster.AuditVerdict, error) {
+	return answer[muster.AuditVerdict](s.f, "VerifyAudit")
+}
+func (s session) Booters(ctx) ([]muster.BooterStatus, error) {
+	return answer[[]muster.BooterStatus](s.f, "Booters")
+}
+func (s session) Version(ctx) (muster.Version, error) { return answer[muster.Version](s.f, "Version") }
+func (s session) Feed(_ ctx, b string, after int64, wait time.Duration) (muster.BooterFeed, error) {
+	return answer[muster.BooterFeed](s.f, "Feed", b, after, wait)
+}
+func (s session) Sight(_ ctx, b string, x []muster.Sighting) ([]rec, error) {
+	return answer[[]rec](s.f, "Sight", b, x)
+}
+func (s session) ReportBooter(_ ctx, x muster.BooterStatus) error { return s.f.note("ReportBooter", x) }
+func (s session) ImageByDigest(_ ctx, d string) (img, error) {
+	return answer[img](s.f, "ImageByDigest", d)
+}
+func (s session) Blob(_ ctx, d string) (io.ReadCloser, error) {
+	if err := s.f.note("Blob", d); err != nil {
+		return nil, err
+	}
+	return seekable{bytes.NewReader([]byte(blobText))}, nil
+}
+func (s session) Announce(_ ctx, a muster.Announcement) (muster.Announced, error) {
+	return answer[muster.Announced](s.f, "Announce", a)
+}
+func (s session) Survey(_ ctx, u string, x muster.Survey) error { return s.f.note("Survey", u, x) }
+func (s session) SessionChanged(_ ctx, u string, x muster.SessionChange) error {
+	return s.f.note("SessionChanged", u, x)
+}
+func (s session) TakeBundle(_ ctx, u string, r muster.TakeRequest) (muster.TakenBundle, error) {
+	return answer[muster.TakenBundle](s.f, "TakeBundle", u, r)
+}
+func (s session) SetupComplete(_ ctx, u string, o muster.SetupOutcome) error {
+	return s.f.note("SetupComplete", u, o)
+}
+func (s session) SetupFailed(_ ctx, u string, o muster.SetupOutcome) error {
+	return s.f.note("SetupFailed", u, o)
+}
+func (s session) Register(_ ctx, r muster.RegisterRequest) (muster.RegisterReply, error) {
+	return answer[muster.RegisterReply](s.f, "Register", r)
+}
+func (s session) RegisterStatus(_ ctx, t string, wait time.Duration) (muster.RegisterStatus, error) {
+	return answer[muster.RegisterStatus](s.f, "RegisterStatus", t, wait)
+}
+func (s session) Refresh(_ ctx, r muster.RefreshRequest) (reg, error) {
+	return answer[reg](s.f, "Refresh", r)
+}
+func (s session) Heartbeat(_ ctx, h muster.Heartbeat) (muster.HeartbeatReply, error) {
+	return answer[muster.HeartbeatReply](s.f, "Heartbeat", h)
+}
+func (s session) Login(_ ctx, l muster.Login) (muster.Token, error) {
+	return answer[muster.Token](s.f, "Login", l)
+}
+func (s session) Operators(ctx) ([]muster.Operator, error) {
+	return answer[[]muster.Operator](s.f, "Operators")
+}
+func (s session) CreateOperator(_ ctx, n muster.NewOperator) (muster.Operator, error) {
+	return answer[muster.Operator](s.f, "CreateOperator", n)
+}
+
+type seekable struct{ *bytes.Reader }
+
+func (seekable) Close() error { return nil }

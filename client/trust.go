@@ -1,0 +1,67 @@
+package client
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Trust says which control plane is believed: the CA itself, or the SHA-256
+// fingerprint of its certificate. The zero value trusts the system's roots.
+type Trust struct {
+	CA          []byte // PEM
+	Fingerprint string // of the CA's DER, 64 hex digits; colons and case do not matter
+}
+
+var errUntrusted = errors.New("the server is not the one that was named")
+
+func (t Trust) config() (*tls.Config, error) {
+	conf := &tls.Config{MinVersion: tls.VersionTLS13}
+	switch {
+	case len(t.CA) > 0:
+		conf.RootCAs = x509.NewCertPool()
+		if !conf.RootCAs.AppendCertsFromPEM(t.CA) {
+			return nil, errors.New("the CA is not a PEM certificate")
+		}
+	case t.Fingerprint != "":
+		want, err := hex.DecodeString(strings.ReplaceAll(t.Fingerprint, ":", ""))
+		if err != nil || len(want) != sha256.Size {
+			return nil, fmt.Errorf("%q is not a SHA-256 fingerprint of 64 hex digits", t.Fingerprint)
+		}
+		conf.InsecureSkipVerify = true // in favour of pinned, which checks more
+		conf.VerifyConnection = func(cs tls.ConnectionState) error { return pinned(cs, want) }
+	}
+	return conf, nil
+}
+
+// pinned demands that the server's chain ends in the named CA, before a byte of
+// the request is sent. VerifyConnection runs on resumed connections too.
+func pinned(cs tls.ConnectionState, want []byte) error {
+	if len(cs.PeerCertificates) == 0 {
+		return errUntrusted
+	}
+	roots, between := x509.NewCertPool(), x509.NewCertPool()
+	found := false
+	for _, cert := range cs.PeerCertificates {
+		sum := sha256.Sum256(cert.Raw)
+		if subtle.ConstantTimeCompare(sum[:], want) == 1 {
+			roots.AddCert(cert)
+			found = true
+			continue
+		}
+		between.AddCert(cert)
+	}
+	if !found {
+		return fmt.Errorf("%w: no certificate in its chain has the expected fingerprint", errUntrusted)
+	}
+	_, err := cs.PeerCertificates[0].Verify(x509.VerifyOptions{DNSName: cs.ServerName, Roots: roots, Intermediates: between})
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUntrusted, err)
+	}
+	return nil
+}
