@@ -1,0 +1,189 @@
+package inventory
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"muster.internal"
+)
+
+// Evidence is what tells one machine from another.
+type Evidence struct {
+	UUID   string
+	Serial string   // without placeholders
+	MACs   []string // permanent ones
+	Disks  []string // identities
+	// Key names the credential with which the machine showed that it is a node;
+	// empty for one that has none yet.
+	Key string
+}
+
+// Evidence draws the evidence from what a machine said of itself.
+func (f Facts) Evidence() Evidence {
+	return evidence(f.UUID, f.Serial, f.MACs, f.Disks)
+}
+
+// EvidenceOf draws the evidence from what is known of a registered machine.
+func EvidenceOf(r muster.Registration) Evidence {
+	return evidence(r.ServerUUID, r.Serial, r.MACs, r.Disks)
+}
+
+func evidence(uuid, serial string, macs []string, disks []muster.Disk) Evidence {
+	e := Evidence{UUID: uuid, Serial: RealSerial(serial)}
+	for _, m := range macs {
+		if !sharedMACs[m] {
+			e.MACs = append(e.MACs, m)
+		}
+	}
+	for _, d := range disks {
+		if id := d.Identity(); id != "" && !d.Removable {
+			e.Disks = append(e.Disks, id)
+		}
+	}
+	return e
+}
+
+// Outcome is a judgement's name.
+type Outcome string
+
+const (
+	Same               Outcome = "same"
+	SameHardwareNewKey Outcome = "same_hardware_new_key"
+	SameKeyNewHardware Outcome = "same_key_new_hardware"
+	Conflict           Outcome = "conflict"
+	New                Outcome = "new"
+)
+
+// A Verdict is an outcome with its reason, for people.
+type Verdict struct {
+	Outcome Outcome
+	Reason  string
+}
+
+// relation is how one kind of evidence compares.
+type relation string
+
+const (
+	agrees   relation = "agrees"
+	differs  relation = "differs"
+	missing  relation = "missing" // one side has none
+	whatever relation = ""        // in a rule only
+)
+
+// A rule names what must hold of UUID, serial, MACs and disks. The first that
+// fits decides; the last fits always.
+type rule struct {
+	uuid, serial, macs, disks relation
+	outcome                   Outcome
+	why                       string
+}
+
+var rules = []rule{
+	// One UUID: what else agrees?
+	{agrees, agrees, agrees, whatever, Same, "UUID, serial number and a NIC are the same"},
+	{agrees, agrees, differs, agrees, Same, "UUID, serial number and a disk are the same; its NICs were replaced"},
+	{agrees, differs, agrees, agrees, Same, "UUID, a NIC and a disk are the same, though the serial number is another"},
+	{agrees, agrees, missing, whatever, Same, "UUID and serial number are the same"},
+	{agrees, missing, agrees, whatever, Same, "UUID and a NIC are the same"},
+	{agrees, missing, missing, agrees, Same, "UUID and a disk are the same"},
+	{agrees, missing, missing, missing, Same, "the UUID is the same and nothing speaks against it"},
+	{agrees, agrees, differs, whatever, Conflict, "UUID and serial number are the same, but no NIC and no disk is: some vendors give a whole chassis one identity"},
+	{agrees, differs, agrees, whatever, Conflict, "UUID and a NIC are the same, but the serial number is another"},
+	{agrees, differs, whatever, agrees, Conflict, "the UUID and a disk are the same, but serial number and NICs are others: its disks may have moved to another machine"},
+	{agrees, differs, whatever, whatever, Conflict, "the UUID is the same, but the serial number is another"},
+	{agrees, whatever, differs, whatever, Conflict, "the UUID is the same, but no NIC is"},
+	{agrees, whatever, whatever, whatever, Conflict, "the UUID is the same, but no disk is"},
+	// Another UUID, or one that says nothing.
+	{differs, whatever, agrees, whatever, Conflict, "a NIC is the same, but the UUID is another: firmware was changed, or two machines have one MAC address"},
+	{differs, agrees, whatever, agrees, Conflict, "serial number and a disk are the same, but the UUID is another"},
+	{differs, whatever, whatever, whatever, New, "the UUID is another and no NIC is shared"},
+	{missing, whatever, agrees, whatever, Same, "a NIC is the same (the UUID is a vendor's default and says nothing)"},
+	{missing, agrees, whatever, agrees, Same, "serial number and a disk are the same (the UUID is a vendor's default and says nothing)"},
+	{missing, whatever, whatever, whatever, Conflict, "the UUID is a vendor's default that many boards share, and no NIC is the same: give the machine a UUID of its own in its firmware"},
+}
+
+// Judge says whether newcomer is the machine that is known. It never decides
+// by a sum of weights: one named rule fits, and gives the reason.
+func Judge(known, newcomer Evidence) Verdict {
+	v := judgeHardware(known, newcomer)
+	if known.Key == "" || newcomer.Key == "" {
+		return v
+	}
+	sameKey := known.Key == newcomer.Key
+	switch {
+	case sameKey && v.Outcome != Same:
+		return Verdict{SameKeyNewHardware, "it holds this node's credential, but " + v.Reason}
+	case !sameKey && v.Outcome == Same:
+		return Verdict{SameHardwareNewKey, v.Reason + "; its credential is another"}
+	}
+	return v
+}
+
+func judgeHardware(a, b Evidence) Verdict {
+	uuid := compareUUIDs(a.UUID, b.UUID)
+	serial := compareTexts(a.Serial, b.Serial)
+	macs, mac := compareSets(a.MACs, b.MACs)
+	disks, disk := compareSets(a.Disks, b.Disks)
+	for _, r := range rules {
+		if fits(r.uuid, uuid) && fits(r.serial, serial) && fits(r.macs, macs) && fits(r.disks, disks) {
+			return Verdict{r.outcome, r.why + details(a, b, serial, mac, disk)}
+		}
+	}
+	panic("inventory: the last rule of each UUID relation fits always")
+}
+
+func fits(want, have relation) bool { return want == whatever || want == have }
+
+// details quotes the evidence, so that people can look it up.
+func details(a, b Evidence, serial relation, mac, disk string) string {
+	var parts []string
+	if serial == differs {
+		parts = append(parts, fmt.Sprintf("serial %s, now %s", a.Serial, b.Serial))
+	}
+	if mac != "" {
+		parts = append(parts, "NIC "+mac)
+	}
+	if disk != "" {
+		parts = append(parts, "disk "+disk)
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(parts, "; ") + ")"
+}
+
+func compareUUIDs(a, b string) relation {
+	switch {
+	case a == "" || b == "":
+		return missing
+	case a != b && SwapUUID(a) != b:
+		return differs
+	case SharedUUID(a):
+		return missing
+	}
+	return agrees
+}
+
+func compareTexts(a, b string) relation {
+	switch {
+	case a == "" || b == "":
+		return missing
+	case strings.EqualFold(a, b):
+		return agrees
+	}
+	return differs
+}
+
+// compareSets returns the first common member, too.
+func compareSets(a, b []string) (relation, string) {
+	if len(a) == 0 || len(b) == 0 {
+		return missing, ""
+	}
+	for _, x := range a {
+		if slices.Contains(b, x) {
+			return agrees, x
+		}
+	}
+	return differs, ""
+}
