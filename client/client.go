@@ -184,13 +184,25 @@ func (c *Client) send(ctx context.Context, k call, body io.Reader, size int64) (
 	return resp, nil
 }
 
+// Unreachable is the error of a call that got no answer.
+type Unreachable struct {
+	URL string // of the control plane
+	Err error
+}
+
+func (e *Unreachable) Error() string {
+	return fmt.Sprintf("cannot reach the control plane at %s: %v", e.URL, e.Err)
+}
+
+func (e *Unreachable) Unwrap() error { return e.Err }
+
 // unreachable drops net/http's wrapper, whose text repeats the query.
 func (c *Client) unreachable(err error) error {
 	var u *url.Error
 	if errors.As(err, &u) {
 		err = u.Err
 	}
-	return fmt.Errorf("cannot reach the control plane at %s: %w", c.url, err)
+	return &Unreachable{c.url, err}
 }
 
 // problem reads the problem of an error answer, or makes one for an answer

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	muster "muster.internal"
+)
+
+// session is what login keeps in session.json, readable by its owner alone.
+// The token belongs to the URL beside it and is never sent elsewhere.
+type session struct {
+	URL       string      `json:"url"`
+	CA        string      `json:"ca,omitempty"` // PEM
+	Token     string      `json:"token"`
+	Operator  string      `json:"operator"`
+	Role      muster.Role `json:"role"`
+	ExpiresAt time.Time   `json:"expires_at"`
+}
+
+func (a *app) sessionFile() string { return filepath.Join(a.configDir, "session.json") }
+
+func (a *app) loadSession() (session, error) {
+	var s session
+	if a.configDir == "" {
+		return s, nil
+	}
+	b, err := os.ReadFile(a.sessionFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal(b, &s); err != nil {
+		return session{}, fmt.Errorf("%s is damaged (%v): remove it and log in again", a.sessionFile(), err)
+	}
+	return s, nil
+}
+
+// saveSession writes beside and renames, so that a crash leaves the old file
+// or the new one, and never one that others can read.
+func (a *app) saveSession(s session) error {
+	if a.configDir == "" {
+		return errors.New("there is no home directory to keep the login in: use --print and MUSTER_KEY")
+	}
+	if err := os.MkdirAll(a.configDir, 0o700); err != nil {
+		return err
+	}
+	b, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(a.configDir, "session-*") // 0600 by definition
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(append(b, '\n'))
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), a.sessionFile())
+}
+
+// connection puts together where to go and as whom: flags first, then the
+// environment, then what login kept.
+func (a *app) connection() (connection, error) {
+	kept, err := a.loadSession()
+	if err != nil {
+		return connection{}, err
+	}
+	c := connection{
+		url:   strings.TrimRight(first(a.urlFlag, a.getenv("MUSTER_URL"), kept.URL), "/"),
+		token: first(a.keyFlag, a.getenv("MUSTER_KEY")),
+	}
+	if c.url == "" {
+		return c, usagef("no control plane is named: set MUSTER_URL, or pass --url https://HOST:PORT, or log in once with muster login")
+	}
+	if !strings.HasPrefix(c.url, "https://") {
+		return c, usagef("%q is not an https:// address: muster never speaks without TLS", c.url)
+	}
+	if c.token == "" && kept.URL == c.url {
+		if c.token = kept.Token; c.token != "" && !kept.ExpiresAt.IsZero() && kept.ExpiresAt.Before(a.now()) {
+			return c, &hinted{
+				err:  muster.Problemf(muster.CodeUnauthenticated, "the login of %s at %s has expired", kept.Operator, kept.URL),
+				hint: "log in again: muster login --name " + kept.Operator,
+			}
+		}
+	}
+	switch path := first(a.caFlag, a.getenv("MUSTER_CA")); {
+	case path != "":
+		if c.ca, err = os.ReadFile(a.abs(path)); err != nil {
+			return c, usagef("the certificate authority's file cannot be read: %v", err)
+		}
+	case kept.URL == c.url && kept.CA != "":
+		c.ca = []byte(kept.CA)
+	}
+	return c, nil
+}
+
+// fleet dials the control plane as the operator or key that is configured.
+func (a *app) fleet() (fleet, error) {
+	c, err := a.connection()
+	if err != nil {
+		return nil, err
+	}
+	if c.token == "" {
+		return nil, &hinted{
+			err:  muster.Problemf(muster.CodeUnauthenticated, "no credential for %s", c.url),
+			hint: "set MUSTER_KEY, or log in: muster login",
+		}
+	}
+	return a.dial(c)
+}
+
+func first(ss ...string) string {
+	for _, s := range ss {
+		if s != "" {
+			return s
+		}
+	}
+	return ""
+}

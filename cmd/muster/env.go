@@ -1,0 +1,104 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/term"
+
+	muster "muster.internal"
+)
+
+// env is everything that the command line takes from outside, so that a test
+// can be its outside.
+type env struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	getenv         func(string) string
+	now            func() time.Time
+	// colour says that standard output is a terminal that takes colours.
+	colour bool
+	// configDir holds what login keeps; empty: nothing can be kept.
+	configDir string
+	// dial makes a client; it sends nothing.
+	dial func(connection) (fleet, error)
+	// abs finds a file that was named relative to the working directory.
+	abs func(path string) string
+	// readSecret asks for a line without showing it.
+	readSecret func(prompt string) (string, error)
+}
+
+// fleet is what the commands need: the operator's interface, and the way in.
+type fleet interface {
+	muster.Fleet
+	muster.Accounts
+}
+
+// connection is where the control plane is, and as whom to speak.
+type connection struct {
+	url   string
+	token string // a key or an operator's token
+	ca    []byte // PEM; nil: the system's roots
+	// fingerprint of the authority, when its certificate is not at hand.
+	fingerprint string
+}
+
+func osEnv() env {
+	e := env{
+		stdin:  os.Stdin,
+		stdout: os.Stdout,
+		stderr: os.Stderr,
+		getenv: os.Getenv,
+		now:    time.Now,
+		dial:   dial,
+		abs:    func(path string) string { return path },
+	}
+	e.colour = term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+	if dir, err := os.UserConfigDir(); err == nil {
+		e.configDir = filepath.Join(dir, "muster")
+	}
+	e.readSecret = func(prompt string) (string, error) {
+		in := int(os.Stdin.Fd())
+		if !term.IsTerminal(in) {
+			return readLine(os.Stdin)
+		}
+		fmt.Fprint(os.Stderr, prompt)
+		b, err := term.ReadPassword(in)
+		fmt.Fprintln(os.Stderr)
+		return string(b), err
+	}
+	return e
+}
+
+// readLine reads one line byte by byte, so that what follows stays unread for
+// whoever reads next.
+func readLine(r io.Reader) (string, error) {
+	var line []byte
+	for b := make([]byte, 1); ; {
+		n, err := r.Read(b)
+		switch {
+		case n == 1 && b[0] == '\n':
+			return trimCR(line), nil
+		case n == 1:
+			if line = append(line, b[0]); len(line) > 4096 {
+				return "", fmt.Errorf("the line is longer than 4096 bytes")
+			}
+		case err == io.EOF && len(line) > 0:
+			return trimCR(line), nil
+		case err == io.EOF:
+			return "", fmt.Errorf("nothing to read on standard input")
+		case err != nil:
+			return "", err
+		}
+	}
+}
+
+func trimCR(b []byte) string {
+	if n := len(b); n > 0 && b[n-1] == '\r' {
+		b = b[:n-1]
+	}
+	return string(b)
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	muster "muster.internal"
+	"muster.internal/image"
+)
+
+func (a *app) imageCmd() *cobra.Command {
+	return group("image", "Platform images: what machines boot",
+		`A platform image is a manifest and its files, all known by digest. It is built
+into a directory, added to the control plane, and pulled by booters as policy
+and records name it.`,
+		a.imageAdd(), a.imageLs(), a.imageShow(), a.imageRm())
+}
+
+func (a *app) imageAdd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "add DIR",
+		Short: "Send an image directory to the control plane",
+		Long: `Send an image directory (manifest.json and blobs/, as "image build" makes it) to
+the control plane. Files that are there already are not sent again, and every
+digest is checked on both sides.`,
+		Example: `  muster image add ./debian-12-3`,
+		Args:    names("DIR"),
+		RunE: func(c *cobra.Command, args []string) error {
+			i, blobs, err := image.ReadDir(a.abs(args[0]))
+			if err != nil {
+				return err
+			}
+			f, err := a.fleet()
+			if err != nil {
+				return err
+			}
+			for _, file := range image.Files(i) {
+				if err := a.sendBlob(c.Context(), f, blobs, file); err != nil {
+					return err
+				}
+			}
+			if i, err = f.AddImage(c.Context(), i); err != nil {
+				return err
+			}
+			return a.show(i, func(w io.Writer) { fmt.Fprintf(w, "image %s is there, %s\n", i.Name, i.Digest) })
+		},
+	}
+}
+
+func (a *app) sendBlob(ctx context.Context, f muster.Fleet, blobs *image.Blobs, file muster.ImageFile) error {
+	there, err := f.HasBlob(ctx, file.Digest)
+	if err != nil {
+		return err
+	}
+	if there {
+		fmt.Fprintf(a.stderr, "%s (%s) is there already\n", file.Role, size(file.Size))
+		return nil
+	}
+	r, err := blobs.Open(file.Digest)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	fmt.Fprintf(a.stderr, "sending %s, %s\n", file.Role, size(file.Size))
+	return f.PutBlob(ctx, file.Digest, file.Size, r)
+}
+
+func (a *app) imageLs() *cobra.Command {
+	return &cobra.Command{
+		Use:     "ls",
+		Short:   "List images",
+		Example: `  muster image ls`,
+		Args:    names(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			f, err := a.fleet()
+			if err != nil {
+				return err
+			}
+			is, err := f.Images(c.Context())
+			if err != nil {
+				return err
+			}
+			return a.show(list(is), func(w io.Writer) {
+				if len(is) == 0 {
+					fmt.Fprintln(a.stderr, "there is no image: muster image build, then muster image add DIR")
+					return
+				}
+				rows := make([][]string, len(is))
+				for n, i := range is {
+					var archs []string
+					for _, v := range i.Variants {
+						archs = append(archs, v.Arch)
+					}
+					rows[n] = []string{said(i.Name), string(i.Kind), strings.Join(archs, " "), size(imageSize(i)), shortDigest(i.Digest), a.ago(i.AddedAt), said(i.Comment)}
+				}
+				grid(w, []string{"NAME", "KIND", "ARCH", "SIZE", "DIGEST", "ADDED", "COMMENT"}, rows)
+			})
+		},
+	}
+}
+
+// imageSize counts a file that two variants share once.
+func imageSize(i muster.Image) int64 {
+	var n int64
+	for _, f := range image.Files(i) {
+		n += f.Size
+	}
+	return n
+}
+
+func shortDigest(d string) string {
+	d = strings.TrimPrefix(d, "sha256:")
+	if len(d) > 12 {
+		d = d[:12]
+	}
+	return dash(d)
+}
+
+func (a *app) imageShow() *cobra.Command {
+	return &cobra.Command{
+		Use:               "show IMAGE",
+		Short:             "Show an image, by name or by digest",
+		Example:           `  muster image show debian-12-3`,
+		Args:              names("IMAGE"),
+		ValidArgsFunction: a.completeWith(imageWords),
+		RunE: func(c *cobra.Command, args []string) error {
+			f, err := a.fleet()
+			if err != nil {
+				return err
+			}
+			i, err := f.Image(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return a.show(i, func(w io.Writer) {
+				a.fields(w, "name", said(i.Name), "kind", string(i.Kind), "digest", said(i.Digest), "added", a.ago(i.AddedAt), "comment", said(i.Comment))
+				for _, v := range i.Variants {
+					fmt.Fprintln(w)
+					a.fields(w, "architecture", said(v.Arch), "arguments", said(strings.Join(v.Args, " ")))
+					rows := make([][]string, len(v.Files))
+					for n, file := range v.Files {
+						rows[n] = []string{said(file.Role), size(file.Size), said(file.Digest)}
+					}
+					grid(w, []string{"FILE", "SIZE", "DIGEST"}, rows)
+				}
+			})
+		},
+	}
+}
+
+func (a *app) imageRm() *cobra.Command {
+	return &cobra.Command{
+		Use:               "rm IMAGE",
+		Short:             "Remove an image that nothing names any more",
+		Example:           `  muster image rm debian-12-2`,
+		Args:              names("IMAGE"),
+		ValidArgsFunction: a.completeWith(imageWords),
+		RunE: func(c *cobra.Command, args []string) error {
+			f, err := a.fleet()
+			if err != nil {
+				return err
+			}
+			if err := f.RemoveImage(c.Context(), args[0]); err != nil {
+				return err
+			}
+			return a.show(map[string]string{"name": args[0], "removed": "true"}, func(w io.Writer) {
+				fmt.Fprintf(w, "image %s is removed\n", said(args[0]))
+			})
+		},
+	}
+}

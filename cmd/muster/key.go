@@ -1,0 +1,140 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	muster "muster.internal"
+)
+
+func (a *app) keyCmd() *cobra.Command {
+	return group("key", "API keys for programs",
+		`API keys are for programs; people log in. Scopes: full and read_only for
+operators' programs, audit_only for who watches, booter and ur_enroll for a
+booter (it holds both), agent for machines (made by approvals alone). No key may
+approve a setup or manage keys: that takes a person.`,
+		a.keyCreate(), a.keyLs(), a.keyRevoke())
+}
+
+func (a *app) keyCreate() *cobra.Command {
+	var n muster.NewKey
+	var scope, expires string
+	c := &cobra.Command{
+		Use:   "create",
+		Short: "Make a key; its secret is shown once",
+		Long: `Make a key. The secret goes to standard output, alone, this once; what is said
+about it goes to standard error.`,
+		Example: `  muster key create --scope read_only --comment dashboard --expires 90d
+  umask 077; muster key create --scope booter > booter.key`,
+		Args: names(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			n.Scope = muster.Scope(scope)
+			if scope == "" {
+				return usagef("--scope is needed: %s", strings.Join(states(muster.Scopes), ", "))
+			}
+			if expires != "" {
+				d, err := parseDays(expires)
+				if err != nil {
+					return usagef("--expires: %v", err)
+				}
+				n.ExpiresIn = int(d.Seconds())
+			}
+			f, err := a.fleet()
+			if err != nil {
+				return err
+			}
+			k, err := f.CreateKey(c.Context(), n)
+			if err != nil {
+				return err
+			}
+			return a.show(k, func(w io.Writer) {
+				end := "never expires"
+				if k.ExpiresAt != nil {
+					end = "expires " + k.ExpiresAt.UTC().Format(time.RFC3339)
+				}
+				fmt.Fprintf(a.stderr, "key %s, scope %s, %s; the secret is not shown again\n", k.ID, k.Scope, end)
+				fmt.Fprintln(w, k.Secret)
+			})
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&scope, "scope", "", strings.Join(states(muster.Scopes), ", "))
+	f.StringVar(&n.Comment, "comment", "", "what it is for")
+	f.StringVar(&expires, "expires", "", "lifetime: 12h, 90d (default: never)")
+	a.complete(c, "scope", states(muster.Scopes)...)
+	return c
+}
+
+// parseDays is time.ParseDuration with days.
+func parseDays(s string) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		n, derr := strconv.Atoi(days)
+		d, err = time.Duration(n)*24*time.Hour, derr
+	}
+	if err != nil || d <= 0 {
+		return 0, fmt.Errorf("%q is not a lifetime like 12h or 90d", s)
+	}
+	return d, nil
+}
+
+func (a *app) keyLs() *cobra.Command {
+	return &cobra.Command{
+		Use:     "ls",
+		Short:   "List keys, without their secrets",
+		Example: `  muster key ls`,
+		Args:    names(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			f, err := a.fleet()
+			if err != nil {
+				return err
+			}
+			ks, err := f.Keys(c.Context())
+			if err != nil {
+				return err
+			}
+			return a.show(list(ks), func(w io.Writer) {
+				if len(ks) == 0 {
+					fmt.Fprintln(a.stderr, "there is no key")
+					return
+				}
+				rows := make([][]string, len(ks))
+				for i, k := range ks {
+					end := "never"
+					if k.ExpiresAt != nil {
+						end = a.ago(k.ExpiresAt)
+					}
+					rows[i] = []string{k.ID, string(k.Scope), dash(short(k.ServerUUID)), dash(k.CreatedBy), a.ago(&k.CreatedAt), a.ago(k.LastUsed), end, said(k.Comment)}
+				}
+				grid(w, []string{"ID", "SCOPE", "MACHINE", "BY", "CREATED", "USED", "EXPIRES", "COMMENT"}, rows)
+			})
+		},
+	}
+}
+
+func (a *app) keyRevoke() *cobra.Command {
+	return &cobra.Command{
+		Use:               "revoke ID",
+		Short:             "Make a key stop working at once",
+		Example:           `  muster key revoke Zk3vQ0aX91_b`,
+		Args:              names("ID"),
+		ValidArgsFunction: a.completeWith(keyWords),
+		RunE: func(c *cobra.Command, args []string) error {
+			f, err := a.fleet()
+			if err != nil {
+				return err
+			}
+			if err := f.RevokeKey(c.Context(), args[0]); err != nil {
+				return err
+			}
+			return a.show(map[string]string{"id": args[0], "revoked": "true"}, func(w io.Writer) {
+				fmt.Fprintf(w, "key %s is revoked\n", args[0])
+			})
+		},
+	}
+}

@@ -1,0 +1,232 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	muster "muster.internal"
+)
+
+func (a *app) registrationCmd() *cobra.Command {
+	c := group("registration", "What the control plane knows of each machine",
+		`A registration is what the control plane knows of one machine, by the UUID that
+its hardware reports. States: pending (waits for its claim code), awaiting_setup
+(announced itself from the enrollment image), setting_up (an approved install
+runs), approved (a member of the fleet), disabled.`,
+		a.registrationLs(), a.registrationShow(), a.registrationApprove(), a.registrationPlanSetup(),
+		a.registrationApproveSetup(), a.registrationDisable(), a.registrationRm())
+	c.Aliases = []string{"reg"}
+	return c
+}
+
+func (a *app) registrationLs() *cobra.Command {
+	var state string
+	c := &cobra.Command{
+		Use:   "ls",
+		Short: "List machines",
+		Example: `  muster registration ls
+  muster registration ls --state awaiting_setup
+  muster registration ls --output json | jq -r '.[].server_uuid'`,
+		Args: names(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			f, err := a.fleet()
+			if err != nil {
+				return err
+			}
+			rs, err := allRegistrations(c.Context(), f, muster.RegistrationState(state))
+			if err != nil {
+				return err
+			}
+			return a.show(list(rs), func(w io.Writer) {
+				if len(rs) == 0 {
+					fmt.Fprintln(a.stderr, "no machine is registered")
+					return
+				}
+				uuids := make([]string, len(rs))
+				for i, r := range rs {
+					uuids[i] = r.ServerUUID
+				}
+				short := brief(uuids)
+				rows := make([][]string, len(rs))
+				for i, r := range rs {
+					rows[i] = []string{short(r.ServerUUID), dash(r.Hostname), dash(r.Serial), dash(r.Product),
+						a.registrationState(r.State), a.ago(&r.LastSeen), a.concern(r)}
+				}
+				grid(w, []string{"UUID", "HOST", "SERIAL", "PRODUCT", "STATE", "SEEN", "NOTE"}, rows)
+			})
+		},
+	}
+	c.Flags().StringVar(&state, "state", "", "only machines in this state")
+	a.complete(c, "state", states(muster.RegistrationStates)...)
+	return c
+}
+
+// concern is the one thing about a machine that an operator should know first.
+func (a *app) concern(r muster.Registration) string {
+	switch {
+	case len(r.Conflicts) > 0:
+		return a.paint(red, fmt.Sprintf("%d other machine(s) claim this UUID", len(r.Conflicts)))
+	case r.LastSetupError != "":
+		return a.paint(red, "setup failed: "+said(r.LastSetupError))
+	case r.State == muster.AwaitingSetup && r.SurveyedAt == nil:
+		return "disks not surveyed yet"
+	case r.State == muster.SettingUp && r.SetupDeadline != nil:
+		return "deadline " + a.ago(r.SetupDeadline)
+	}
+	return ""
+}
+
+func (a *app) registrationShow() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show MACHINE",
+		Short: "Show one machine: state, setup, disks, conflicts",
+		Example: `  muster registration show 8CX2P53
+  muster registration show 4c4c4544 --output json`,
+		Args:              names("MACHINE"),
+		ValidArgsFunction: a.completeWith(machineWords),
+		RunE: func(c *cobra.Command, args []string) error {
+			f, err := a.fleet()
+			if err != nil {
+				return err
+			}
+			r, err := machine(c.Context(), f, args[0])
+			if err != nil {
+				return err
+			}
+			return a.show(r, func(w io.Writer) { a.drawRegistration(w, r) })
+		},
+	}
+}
+
+func (a *app) drawRegistration(w io.Writer, r muster.Registration) {
+	when := ""
+	if r.SetupDeadline != nil {
+		when = a.ago(r.SetupDeadline)
+	}
+	epoch := ""
+	if r.SetupEpoch > 0 {
+		epoch = fmt.Sprint(r.SetupEpoch)
+	}
+	a.fields(w,
+		"uuid", r.ServerUUID,
+		"state", a.registrationState(r.State),
+		"host", said(r.Hostname),
+		"hardware", said(strings.TrimSpace(r.Manufacturer+" "+r.Product)),
+		"serial", said(r.Serial),
+		"mac", said(strings.Join(r.MACs, ", ")),
+		"came by", string(r.Door),
+		"node", r.NodeID,
+		"seen", a.ago(&r.LastSeen),
+		"key", r.BoundKeyID,
+		"setup epoch", epoch,
+		"deadline", when,
+		"operation", r.OperationID,
+		"image", strings.TrimPrefix(imageName(r.AssignedPI), "-"),
+	)
+	if r.LastSetupError != "" {
+		fmt.Fprintln(w, a.paint(red, "last setup failed: "+said(r.LastSetupError)))
+	}
+	for _, x := range r.Conflicts {
+		a.warn(w, "%s from %s also claims this UUID: %s", said(x.MAC), dash(x.Source), said(x.Reason))
+	}
+	if len(r.Disks) > 0 {
+		fmt.Fprintln(w)
+		a.drawDisks(w, r.Disks)
+	} else if r.State == muster.AwaitingSetup {
+		fmt.Fprintln(w, "its disks have not been surveyed yet: no approval can be offered")
+	}
+}
+
+func (a *app) registrationApprove() *cobra.Command {
+	return &cobra.Command{
+		Use:   "approve CODE",
+		Short: "Approve the pending machine that shows this claim code",
+		Long: `Approve the pending machine that shows this claim code (XXX-XXX, on its console
+and in /var/lib/muster-host/claim-code). The machine fetches its own key; it is
+never shown here.`,
+		Example: `  muster registration approve K7P-2QX`,
+		Args:    names("CODE"),
+		RunE: func(c *cobra.Command, args []string) error {
+			code, err := muster.ParseClaimCode(args[0])
+			if err != nil {
+				return usagef("%v", err)
+			}
+			f, err := a.fleet()
+			if err != nil {
+				return err
+			}
+			r, err := f.ApproveCode(c.Context(), code)
+			if err != nil {
+				return err
+			}
+			return a.show(r, func(w io.Writer) { a.said1(w, r, "is approved") })
+		},
+	}
+}
+
+// said1 is the one line that a change answers with.
+func (a *app) said1(w io.Writer, r muster.Registration, what string) {
+	fmt.Fprintf(w, "%s (%s) %s\n", r.ServerUUID, strings.TrimSpace(said(first(r.Hostname, r.Product)+" "+r.Serial)), what)
+}
+
+func (a *app) registrationDisable() *cobra.Command {
+	return &cobra.Command{
+		Use:   "disable MACHINE",
+		Short: "Take a machine out: its key stops working at once",
+		Long: `Take a machine out of service: its key stops working at once. What runs there is
+left running. It comes back by registering again, with a new code or setup.`,
+		Example:           `  muster registration disable 8CX2P53`,
+		Args:              names("MACHINE"),
+		ValidArgsFunction: a.completeWith(machineWords),
+		RunE: func(c *cobra.Command, args []string) error {
+			f, err := a.fleet()
+			if err != nil {
+				return err
+			}
+			r, err := machine(c.Context(), f, args[0])
+			if err != nil {
+				return err
+			}
+			if r, err = f.RaiseRegistration(c.Context(), r.ServerUUID, "disable"); err != nil {
+				return err
+			}
+			return a.show(r, func(w io.Writer) { a.said1(w, r, "is disabled") })
+		},
+	}
+}
+
+func (a *app) registrationRm() *cobra.Command {
+	return &cobra.Command{
+		Use:   "rm MACHINE",
+		Short: "Forget a machine that is disabled, pending or awaiting setup",
+		Long: `Forget a machine that is disabled, pending or awaiting setup: its registration
+and keys go, its boot records are decommissioned, the audit stays. A UUID that
+is not there is no error.`,
+		Example:           `  muster registration rm 4c4c4544-0043-5810-8032-b8c04f503533`,
+		Args:              names("MACHINE"),
+		ValidArgsFunction: a.completeWith(machineWords),
+		RunE: func(c *cobra.Command, args []string) error {
+			f, err := a.fleet()
+			if err != nil {
+				return err
+			}
+			uuid, err := muster.ParseUUID(args[0])
+			if err != nil {
+				r, err := machine(c.Context(), f, args[0])
+				if err != nil {
+					return err
+				}
+				uuid = r.ServerUUID
+			}
+			if err := f.DeleteRegistration(c.Context(), uuid); err != nil {
+				return err
+			}
+			return a.show(map[string]string{"server_uuid": uuid, "deleted": "true"}, func(w io.Writer) {
+				fmt.Fprintf(w, "%s is forgotten\n", uuid)
+			})
+		},
+	}
+}
