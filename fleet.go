@@ -184,7 +184,8 @@ type Survey struct {
 
 // A SessionChange names who came instead.
 type SessionChange struct {
-	Session   string `json:"session"` // the new one; empty: refused or gone
+	Session   string `json:"session"`        // the new one; empty: refused or gone
+	Lost      string `json:"lost,omitempty"` // the one that ended; empty: refused, and no other was touched
 	MAC       string `json:"mac"`
 	Source    string `json:"source"`
 	PublicKey string `json:"public_key,omitempty"`
