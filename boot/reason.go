@@ -1,0 +1,164 @@
+package boot
+
+import (
+	"fmt"
+
+	"muster.internal"
+)
+
+// A Rule names the row that decided.
+type Rule string
+
+const (
+	RuleClass     Rule = "answer-only-boot-clients"
+	RuleServer    Rule = "leave-other-servers-alone"
+	RuleUnknown   Rule = "unknown-machine"
+	RuleState     Rule = "state-serves-nothing"
+	RuleProbe     Rule = "probe-for-service-tag"
+	RuleEnrolling Rule = "enrolling-boots-enrollment-image"
+	RuleEnrolled  Rule = "enrolled-boots-assigned-image"
+	RuleRescue    Rule = "rescue-before-state"
+	RuleFirmware  Rule = "firmware-must-be-known"
+)
+
+// A Reason is why nothing is served. Its name is a counter and a key to look
+// for in the log.
+type Reason byte
+
+const (
+	Served Reason = iota
+	MessageType
+	NotPXE
+	OtherServer
+	Unknown
+	Discovered
+	Decommissioned
+	Probing
+	UnknownArch
+	HTTPBoot
+	NoImage
+	BadStamp
+	NotStaged
+	NoVariant
+	BadArgs
+	NoAddress
+	NoNetwork
+	OtherAddress
+	LoaderMissing
+	NotOffered
+	reasonCount
+)
+
+// reasons are the rows: name, the rule that it belongs to (empty: the one that
+// chose the mode), and the sentence for people.
+var reasons = [reasonCount]struct {
+	name string
+	rule Rule
+	say  func(d *Decision) string
+}{
+	Served: {"served", "", func(d *Decision) string {
+		if d.Image == nil {
+			return fmt.Sprintf("gets %s by mode %s", d.Stage, d.Mode)
+		}
+		return fmt.Sprintf("gets %s of image %s by mode %s", d.Stage, d.Image.Name, d.Mode)
+	}},
+	MessageType: {"message_type", RuleServer, func(d *Decision) string {
+		return "sent a DHCP message that a boot server has no answer to; only DISCOVER and REQUEST are answered"
+	}},
+	NotPXE: {"not_pxe", RuleClass, func(d *Decision) string {
+		return "asks for an address but not for something to boot; set answer_only_pxe to false in the boot policy to answer it"
+	}},
+	OtherServer: {"other_server", RuleServer, func(d *Decision) string {
+		return "has chosen another DHCP server; if it should boot from here, that server must not offer it an address"
+	}},
+	Unknown: {"unknown", RuleUnknown, func(d *Decision) string {
+		return "has never been heard of; it is reported to the control plane, whose boot policy decides (muster boot show " + d.MAC.String() + ")"
+	}},
+	Discovered: {"discovered", RuleState, func(d *Decision) string {
+		return "is discovered and not admitted by the boot policy; see its note with muster boot show " + d.MAC.String()
+	}},
+	Decommissioned: {"decommissioned", RuleState, func(d *Decision) string {
+		return "is decommissioned, which serves nothing but rescue; muster boot reactivate " + d.MAC.String() + " lets it in again"
+	}},
+	Probing: {"probing", RuleProbe, func(d *Decision) string {
+		return "has told its service tag, which the control plane compares with the allowlist; nothing else is served meanwhile"
+	}},
+	UnknownArch: {"unknown_arch", RuleFirmware, func(d *Decision) string {
+		return "has firmware that nothing is served to: " + ArchName(d.Arch) + "; boot it by BIOS or UEFI x64 PXE"
+	}},
+	HTTPBoot: {"http_boot", RuleFirmware, func(d *Decision) string {
+		return "asks for UEFI HTTP boot, which is not served; choose PXE boot in its firmware"
+	}},
+	NoImage: {"no_image", "", func(d *Decision) string {
+		return "may boot by mode " + d.Mode.String() + ", but no image is set for it; " + d.whereToSet()
+	}},
+	BadStamp: {"bad_stamp", "", func(d *Decision) string {
+		return fmt.Sprintf("would boot image %q, whose name a boot script cannot carry; %s", d.Named.Name, d.whereToSet())
+	}},
+	NotStaged: {"not_staged", "", func(d *Decision) string {
+		return "boots image " + d.Named.Name + " (" + d.Named.Digest + "), which this booter does not have yet; it fetches it by itself, its status names what goes wrong"
+	}},
+	NoVariant: {"no_variant", "", func(d *Decision) string {
+		return "boots image " + d.Named.Name + ", which has nothing for " + ArchName(d.Arch) + "; add an image that has, and assign it"
+	}},
+	BadArgs: {"bad_kernel_args", "", func(d *Decision) string {
+		return "has kernel arguments that are never served; correct them with muster boot set " + d.MAC.String()
+	}},
+	NoAddress: {"no_address", "", func(d *Decision) string {
+		return "has no address reserved; muster boot enroll " + d.MAC.String() + " reserves one, if its admin network has any left"
+	}},
+	NoNetwork: {"no_network", "", func(d *Decision) string {
+		return "has an address, but its admin network is not in the boot policy; put it back, or set the record's networking"
+	}},
+	OtherAddress: {"other_address", RuleServer, func(d *Decision) string {
+		return "asks for another address than the one reserved for it, " + d.Address.Addr().String() + "; it will ask anew"
+	}},
+	LoaderMissing: {"loader_missing", RuleFirmware, func(d *Decision) string {
+		return "needs " + d.Loader + ", which the booter's iPXE directory does not have, or has empty; install the package ipxe"
+	}},
+	NotOffered: {"not_offered", "", func(d *Decision) string {
+		return "asked for a file that is not part of what it boots"
+	}},
+}
+
+// whereToSet tells where the image of this mode is chosen.
+func (d *Decision) whereToSet() string {
+	if d.Mode == Node {
+		return "set its assigned_pi with muster boot set " + d.MAC.String()
+	}
+	return "set one in the boot policy with muster policy set"
+}
+
+func (r Reason) String() string { return reasons[r].name }
+
+// Reasons lists every reason for silence.
+func Reasons() []Reason {
+	rs := make([]Reason, 0, reasonCount-1)
+	for r := Served + 1; r < reasonCount; r++ {
+		rs = append(rs, r)
+	}
+	return rs
+}
+
+func (r Reason) rule(chosen Rule) Rule {
+	if own := reasons[r].rule; own != "" {
+		return own
+	}
+	return chosen
+}
+
+// Why is the decision as one sentence for people: which machine, what, why,
+// and what to do next.
+func (d Decision) Why() string {
+	state := ""
+	if d.State != "" && d.State != muster.Discovered {
+		state = " (" + string(d.State) + ")"
+	}
+	return d.MAC.String() + state + " " + reasons[d.Reason].say(&d)
+}
+
+// Deny turns a decision to serve into silence for a reason found later.
+func (d Decision) Deny(r Reason) Decision {
+	d.Serve = false
+	return d.silent(r)
+}
