@@ -186,3 +186,19 @@ func syncDir(dir string) error {
 	defer d.Close()
 	return d.Sync()
 }
+
+// Sweep removes every blob that keep does not want.
+func (b *Blobs) Sweep(keep func(digest string) bool) error {
+	ds, err := b.List()
+	if err != nil {
+		return err
+	}
+	for _, d := range ds {
+		if !keep(d) {
+			if err := b.Remove(d); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
