@@ -1,0 +1,172 @@
+package store
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"muster.internal"
+)
+
+var (
+	addKey = define("keys/add", `
+INSERT INTO api_keys (id, scope, secret_hash, comment, server_uuid, created_at, created_by, expires_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`)
+
+	keyByID = define("keys/get", `
+SELECT id, scope, comment, server_uuid, created_at, created_by, expires_at, last_used, secret_hash
+FROM api_keys WHERE id = $1`)
+
+	keysAll = define("keys/list", `
+SELECT id, scope, comment, server_uuid, created_at, created_by, expires_at, last_used, secret_hash
+FROM api_keys ORDER BY created_at, id`)
+
+	dropKey      = define("keys/drop", `DELETE FROM api_keys WHERE id = $1`)
+	dropAgentKey = define("keys/drop-agent", `DELETE FROM api_keys WHERE server_uuid = $1`)
+	keyUsed      = define("keys/used", `UPDATE api_keys SET last_used = $2 WHERE id = $1`)
+)
+
+// CreateKey makes a key for a program. Agent keys are made by approvals alone.
+func (s *Store) CreateKey(ctx context.Context, now time.Time, by muster.Caller, n muster.NewKey) (muster.CreatedKey, error) {
+	if n.Scope == muster.ScopeAgent {
+		return muster.CreatedKey{}, muster.Invalid("scope", "an agent key is made by approving a machine, never by hand")
+	}
+	if !slices.Contains(muster.Scopes, n.Scope) {
+		return muster.CreatedKey{}, muster.Invalid("scope", "%q is none of full, read_only, audit_only, booter, ur_enroll", n.Scope)
+	}
+	if n.ExpiresIn < 0 {
+		return muster.CreatedKey{}, muster.Invalid("expires_in_seconds", "a key cannot have expired before it is made")
+	}
+	if len(n.Comment) > 200 || !printable(n.Comment) {
+		return muster.CreatedKey{}, muster.Invalid("comment", "a comment is one line of at most 200 bytes")
+	}
+	var k muster.CreatedKey
+	err := s.write(ctx, "creating a key", now, by, func(t *tx) error {
+		id, err := s.newID()
+		if err != nil {
+			return err
+		}
+		k = muster.CreatedKey{APIKey: muster.APIKey{ID: id, Scope: n.Scope, Comment: n.Comment, CreatedAt: t.now, CreatedBy: actor(by)}}
+		if n.ExpiresIn > 0 {
+			at := t.now.Add(time.Duration(n.ExpiresIn) * time.Second)
+			k.ExpiresAt = &at
+		}
+		if k.Secret, err = t.mintKey(k.APIKey); err != nil {
+			return err
+		}
+		_, err = t.record("create_key", "key/"+id, detail{"scope": n.Scope, "comment": n.Comment, "expires_at": k.ExpiresAt})
+		return err
+	})
+	return k, err
+}
+
+// mintKey makes the secret of a key and stores its hash: the secret exists in
+// what the caller returns and nowhere else.
+func (t *tx) mintKey(k muster.APIKey) (secret string, err error) {
+	secret, hash, err := t.s.newSecret(keyPrefix, k.ID)
+	if err != nil {
+		return "", err
+	}
+	_, err = t.exec(addKey, k.ID, string(k.Scope), hash, k.Comment, k.ServerUUID, micro(k.CreatedAt), k.CreatedBy, microPtr(k.ExpiresAt))
+	return secret, err
+}
+
+// Keys lists every key, oldest first, without secrets.
+func (s *Store) Keys(ctx context.Context) ([]muster.APIKey, error) {
+	ks := []muster.APIKey{}
+	err := s.read(ctx, "listing keys", func(r *reading) error {
+		ks = ks[:0]
+		return r.each(keysAll, nil, func(scan func(...any) error) error {
+			k, _, err := scanKey(scan)
+			ks = append(ks, k)
+			return err
+		})
+	})
+	return ks, err
+}
+
+func scanKey(scan func(...any) error) (k muster.APIKey, hash []byte, err error) {
+	var created int64
+	var expires, used *int64
+	err = scan(&k.ID, &k.Scope, &k.Comment, &k.ServerUUID, &created, &k.CreatedBy, &expires, &used, &hash)
+	k.CreatedAt, k.ExpiresAt, k.LastUsed = fromMicro(created), fromMicroPtr(expires), fromMicroPtr(used)
+	return k, hash, err
+}
+
+// RevokeKey ends a key at once. The key of a machine ends with the machine's
+// registration: it is disabled, not revoked. A key that is gone stays gone.
+func (s *Store) RevokeKey(ctx context.Context, now time.Time, by muster.Caller, id string) error {
+	return s.write(ctx, "revoking a key", now, by, func(t *tx) error {
+		k, found, err := findKey(t, id)
+		if err != nil || !found {
+			return err
+		}
+		if k.Scope == muster.ScopeAgent {
+			return muster.Problemf(muster.CodeConflict, "key %s is bound to machine %s: disable its registration instead, which revokes the key", id, k.ServerUUID)
+		}
+		if _, err := t.exec(dropKey, id); err != nil {
+			return err
+		}
+		_, err = t.record("revoke_key", "key/"+id, detail{"scope": k.Scope})
+		return err
+	})
+}
+
+func findKey(r source, id string) (muster.APIKey, bool, error) {
+	k, _, found, err := findKeyHash(r, id)
+	return k, found, err
+}
+
+func findKeyHash(r source, id string) (k muster.APIKey, hash []byte, found bool, err error) {
+	err = r.each(keyByID, []any{id}, func(scan func(...any) error) error {
+		found = true
+		k, hash, err = scanKey(scan)
+		return err
+	})
+	return k, hash, found, err
+}
+
+// Authenticate finds who speaks with a secret: an API key or an operator's
+// token. Whatever is wrong with it, the answer is the same.
+func (s *Store) Authenticate(ctx context.Context, now time.Time, secret, source string) (muster.Caller, error) {
+	if id, ok := splitSecret(keyPrefix, secret); ok {
+		return s.authenticateKey(ctx, now, id, secret, source)
+	}
+	if id, ok := splitSecret(tokenPrefix, secret); ok {
+		return s.authenticateToken(ctx, now, id, secret, source)
+	}
+	return muster.Caller{}, unauthenticated()
+}
+
+func unauthenticated() error {
+	return muster.Problemf(muster.CodeUnauthenticated, "this key or token is not known, has expired, or was revoked")
+}
+
+func (s *Store) authenticateKey(ctx context.Context, now time.Time, id, secret, source string) (muster.Caller, error) {
+	var c muster.Caller
+	err := s.read(ctx, "authenticating", func(r *reading) error {
+		k, hash, found, err := findKeyHash(r, id)
+		if err != nil {
+			return err
+		}
+		if !equal(hash, hashed(secret)) || !found || k.ExpiresAt != nil && !now.Before(*k.ExpiresAt) {
+			return unauthenticated()
+		}
+		c = muster.Caller{KeyID: k.ID, Scope: k.Scope, ServerUUID: k.ServerUUID, Source: source}
+		return nil
+	})
+	if err != nil {
+		return muster.Caller{}, err
+	}
+	s.seen.key(c.KeyID, now)
+	return c, nil
+}
+
+func printable(s string) bool {
+	for _, r := range s {
+		if r < ' ' || r == 0x7f || r == '\ufffd' {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,265 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"time"
+
+	"muster.internal"
+)
+
+// A session is the lane's connection with its prepared statements.
+type session struct {
+	s       *Store
+	conn    *sql.Conn
+	stmts   map[*query]*sql.Stmt
+	trouble error // the first error of the engine: the transaction is lost
+}
+
+func connect(ctx context.Context, s *Store) (*session, error) {
+	c, err := s.writer.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &session{s: s, conn: c, stmts: map[*query]*sql.Stmt{}}, nil
+}
+
+// discard closes the connection itself, not only its loan from the pool: the
+// database rolls back whatever was open.
+func (c *session) discard() {
+	c.conn.Raw(func(any) error { return driver.ErrBadConn })
+	c.conn.Close()
+}
+
+// note keeps the first error that came from the engine.
+func (c *session) note(err error) error {
+	if err != nil && c.trouble == nil {
+		c.trouble = err
+	}
+	return err
+}
+
+// point is where a test may crash the process.
+func (c *session) point(name string) error {
+	if c.s.fault != nil && c.s.fault(name) != nil {
+		return c.note(errCrash)
+	}
+	return nil
+}
+
+func (c *session) do(ctx context.Context, text string) error {
+	if err := c.point(text); err != nil {
+		return err
+	}
+	_, err := c.conn.ExecContext(ctx, text)
+	return c.note(err)
+}
+
+func (c *session) prepare(ctx context.Context, q *query) (*sql.Stmt, error) {
+	if err := c.point(q.name); err != nil {
+		return nil, err
+	}
+	if st := c.stmts[q]; st != nil {
+		return st, nil
+	}
+	st, err := c.conn.PrepareContext(ctx, c.s.engine.rewrite(q.text))
+	if err == nil {
+		c.stmts[q] = st
+	}
+	return st, c.note(err)
+}
+
+func (c *session) exec(ctx context.Context, q *query, args ...any) (int64, error) {
+	st, err := c.prepare(ctx, q)
+	if err != nil {
+		return 0, err
+	}
+	r, err := st.ExecContext(ctx, args...)
+	if err != nil {
+		return 0, c.note(err)
+	}
+	n, err := r.RowsAffected()
+	return n, c.note(err)
+}
+
+func (c *session) rows(ctx context.Context, q *query, args []any) (*sql.Rows, error) {
+	st, err := c.prepare(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	r, err := st.QueryContext(ctx, args...)
+	return r, c.note(err)
+}
+
+// A source is where rows are read from: the open transaction or a reading.
+type source interface {
+	get(q *query, args []any, dest ...any) (found bool, err error)
+	each(q *query, args []any, f func(scan func(...any) error) error) error
+}
+
+// A tx is one job's share of the group's transaction.
+type tx struct {
+	ctx   context.Context
+	s     *Store
+	c     *session
+	now   time.Time
+	by    muster.Caller
+	chain chain
+	wrote bool
+}
+
+func (t *tx) exec(q *query, args ...any) (int64, error) {
+	t.wrote = true
+	return t.c.exec(t.ctx, q, args...)
+}
+
+// change is exec for a conditional update of one row that this transaction has
+// read. If it is not there any more another process was faster.
+func (t *tx) change(q *query, args ...any) error {
+	n, err := t.exec(q, args...)
+	if err == nil && n != 1 {
+		return t.c.note(errLost)
+	}
+	return err
+}
+
+var errLost = errors.New("a row changed under the transaction that had read it")
+
+func (t *tx) get(q *query, args []any, dest ...any) (bool, error) {
+	rows, err := t.c.rows(t.ctx, q, args)
+	if err != nil {
+		return false, err
+	}
+	found, err := one(rows, dest)
+	return found, t.c.note(err)
+}
+
+func (t *tx) each(q *query, args []any, f func(scan func(...any) error) error) error {
+	rows, err := t.c.rows(t.ctx, q, args)
+	if err != nil {
+		return err
+	}
+	return t.c.note(all(rows, f))
+}
+
+// one reads a single row; no row is not an error.
+func one(rows *sql.Rows, dest []any) (bool, error) {
+	defer rows.Close()
+	if !rows.Next() {
+		return false, rows.Err()
+	}
+	if err := rows.Scan(dest...); err != nil {
+		return false, err
+	}
+	return true, rows.Close()
+}
+
+func all(rows *sql.Rows, f func(scan func(...any) error) error) error {
+	defer rows.Close()
+	for rows.Next() {
+		if err := f(rows.Scan); err != nil {
+			return err
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	return rows.Close()
+}
+
+// A reading reads outside the lane.
+type reading struct {
+	ctx  context.Context
+	rows func(*query, []any) (*sql.Rows, error)
+}
+
+func (r *reading) get(q *query, args []any, dest ...any) (bool, error) {
+	rows, err := r.rows(q, args)
+	if err != nil {
+		return false, err
+	}
+	return one(rows, dest)
+}
+
+func (r *reading) each(q *query, args []any, f func(scan func(...any) error) error) error {
+	rows, err := r.rows(q, args)
+	if err != nil {
+		return err
+	}
+	return all(rows, f)
+}
+
+// read runs f outside a transaction: right for what one statement answers.
+func (s *Store) read(ctx context.Context, name string, f func(*reading) error) error {
+	r := &reading{ctx: ctx, rows: func(q *query, args []any) (*sql.Rows, error) {
+		st, err := s.prepared(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		return st.QueryContext(ctx, args...)
+	}}
+	err := f(r)
+	if err != nil && s.engine.classify(err) == gone && ctx.Err() == nil {
+		err = f(r) // a pool may hold one connection that died with its server
+	}
+	return s.reason(ctx, name, err)
+}
+
+// reason is explain for a reading, which ends with its caller.
+func (s *Store) reason(ctx context.Context, name string, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return s.explain(name, err)
+}
+
+func (s *Store) prepared(ctx context.Context, q *query) (*sql.Stmt, error) {
+	if st, ok := s.reads.Load(q); ok {
+		return st.(*sql.Stmt), nil
+	}
+	st, err := s.reader.PrepareContext(ctx, s.engine.rewrite(q.text))
+	if err != nil {
+		return nil, err
+	}
+	if old, lost := s.reads.LoadOrStore(q, st); lost {
+		st.Close()
+		return old.(*sql.Stmt), nil
+	}
+	return st, nil
+}
+
+// snapshot runs f on one consistent state of the store.
+func (s *Store) snapshot(ctx context.Context, name string, f func(*reading) error) error {
+	err := s.snap(ctx, f)
+	if err != nil && s.engine.classify(err) == gone && ctx.Err() == nil {
+		err = s.snap(ctx, f)
+	}
+	return s.reason(ctx, name, err)
+}
+
+func (s *Store) snap(ctx context.Context, f func(*reading) error) (err error) {
+	c, err := s.reader.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			if _, bad := c.ExecContext(context.WithoutCancel(ctx), "ROLLBACK"); bad != nil {
+				c.Raw(func(any) error { return driver.ErrBadConn })
+			}
+		}
+		c.Close()
+	}()
+	if _, err := c.ExecContext(ctx, s.engine.beginRead()); err != nil {
+		return err
+	}
+	if err := f(&reading{ctx: ctx, rows: func(q *query, args []any) (*sql.Rows, error) {
+		return c.QueryContext(ctx, s.engine.rewrite(q.text), args...)
+	}}); err != nil {
+		return err
+	}
+	_, err = c.ExecContext(ctx, "COMMIT")
+	return err
+}

@@ -1,0 +1,214 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"muster.internal"
+)
+
+var (
+	start  = time.Date(2026, 5, 4, 10, 0, 0, 0, time.UTC)
+	master = bytes.Repeat([]byte{7}, 32)
+	ada    = muster.Caller{Operator: "ada", Role: muster.Admin, Source: "192.0.2.9"}
+)
+
+// engines runs one test on both databases.
+func engines(t *testing.T, f func(t *testing.T, s *Store)) {
+	for _, e := range []struct {
+		name string
+		url  func(testing.TB) string
+	}{{"sqlite", sqliteURL}, {"postgres", postgresURL}} {
+		t.Run(e.name, func(t *testing.T) { f(t, open(t, e.url(t))) })
+	}
+}
+
+func sqliteURL(t testing.TB) string { return filepath.Join(t.TempDir(), "muster #1?.db") }
+
+func open(t testing.TB, url string) *Store {
+	t.Helper()
+	s, err := Open(context.Background(), Options{URL: url, MasterKey: master, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// meddle changes the database behind the store's back.
+func meddle(t testing.TB, s *Store, text string) {
+	t.Helper()
+	db := s.reader
+	if !s.engine.shared() {
+		var file, unused string
+		if err := s.reader.QueryRow("PRAGMA database_list").Scan(new(int), &unused, &file); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if db, err = sql.Open("sqlite", sqliteName(file)+"?_pragma=busy_timeout(5000)"); err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+	}
+	if _, err := db.Exec(text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// must is for what a test takes for granted.
+func must[T any](t testing.TB) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func wantCode(t testing.TB, err error, c muster.Code) {
+	t.Helper()
+	if !muster.IsCode(err, c) {
+		t.Fatalf("got %v, want %s", err, c)
+	}
+}
+
+func TestEveryStatementPreparesOnBothEngines(t *testing.T) {
+	engines(t, func(t *testing.T, s *Store) {
+		names := map[string]bool{}
+		for _, q := range queries {
+			if names[q.name] {
+				t.Errorf("two statements are called %s", q.name)
+			}
+			names[q.name] = true
+			st, err := s.reader.PrepareContext(t.Context(), s.engine.rewrite(q.text))
+			if err != nil {
+				t.Errorf("%s: %v", q.name, err)
+				continue
+			}
+			st.Close()
+		}
+	})
+}
+
+func TestKeys(t *testing.T) {
+	engines(t, func(t *testing.T, s *Store) {
+		ctx := t.Context()
+		k := must[muster.CreatedKey](t)(s.CreateKey(ctx, start, ada, muster.NewKey{Scope: muster.ScopeBooter, Comment: "rack 1", ExpiresIn: 60}))
+		c := must[muster.Caller](t)(s.Authenticate(ctx, start, k.Secret, "192.0.2.1"))
+		if want := (muster.Caller{KeyID: k.ID, Scope: muster.ScopeBooter, Source: "192.0.2.1"}); c != want {
+			t.Fatalf("authenticated as %+v, want %+v", c, want)
+		}
+		for name, secret := range map[string]string{
+			"another secret": k.Secret[:len(k.Secret)-4] + "AAAA", "no prefix": k.Secret[4:], "nothing": "", "cut": k.Secret[:20],
+			"unknown id": "mus_aaaaaaaaaaaa" + k.Secret[16:],
+		} {
+			if _, err := s.Authenticate(ctx, start, secret, ""); !muster.IsCode(err, muster.CodeUnauthenticated) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		_, err := s.Authenticate(ctx, start.Add(time.Minute), k.Secret, "")
+		wantCode(t, err, muster.CodeUnauthenticated)
+
+		if err := s.FlushSeen(ctx, start); err != nil {
+			t.Fatal(err)
+		}
+		ks := must[[]muster.APIKey](t)(s.Keys(ctx))
+		if len(ks) != 1 || ks[0].LastUsed == nil || !ks[0].LastUsed.Equal(start) {
+			t.Fatalf("keys: %+v", ks)
+		}
+		for range 2 { // revoking again is no error
+			if err := s.RevokeKey(ctx, start, ada, k.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err = s.Authenticate(ctx, start, k.Secret, "")
+		wantCode(t, err, muster.CodeUnauthenticated)
+		_, err = s.CreateKey(ctx, start, ada, muster.NewKey{Scope: muster.ScopeAgent})
+		wantCode(t, err, muster.CodeInvalid)
+
+		es := must[[]muster.AuditEntry](t)(s.Audit(ctx, muster.AuditFilter{}))
+		if len(es) != 2 || es[0].Action != "create_key" || es[1].Action != "revoke_key" || es[1].Actor != "operator:ada" {
+			t.Fatalf("audit: %+v", es)
+		}
+		healthy(t, s)
+	})
+}
+
+func TestOperators(t *testing.T) {
+	engines(t, func(t *testing.T, s *Store) {
+		ctx := t.Context()
+		for i := range 2 {
+			made := must[bool](t)(s.FirstOperator(ctx, start, "ada", "correct horse battery"))
+			if made != (i == 0) {
+				t.Fatalf("first operator, time %d: made %v", i+1, made)
+			}
+		}
+		_, err := s.Login(ctx, start, "", muster.Login{Name: "ada", Password: "wrong horse battery"})
+		wantCode(t, err, muster.CodeUnauthenticated)
+		_, err = s.Login(ctx, start, "", muster.Login{Name: "eve", Password: "correct horse battery"})
+		wantCode(t, err, muster.CodeUnauthenticated)
+		tok := must[muster.Token](t)(s.Login(ctx, start, "192.0.2.9", muster.Login{Name: "ada", Password: "correct horse battery"}))
+		if c := must[muster.Caller](t)(s.Authenticate(ctx, start, tok.Token, "192.0.2.9")); c != ada {
+			t.Fatalf("token speaks for %+v", c)
+		}
+		_, err = s.Authenticate(ctx, tok.ExpiresAt, tok.Token, "")
+		wantCode(t, err, muster.CodeUnauthenticated)
+
+		must[muster.Operator](t)(s.CreateOperator(ctx, start, ada, muster.NewOperator{Name: "vic", Role: muster.Viewer, Password: "only looking here"}))
+		_, err = s.CreateOperator(ctx, start, ada, muster.NewOperator{Name: "vic", Role: muster.Admin, Password: "only looking here"})
+		wantCode(t, err, muster.CodeConflict)
+		if os := must[[]muster.Operator](t)(s.Operators(ctx)); len(os) != 2 || os[1].Role != muster.Viewer || !os[0].LastLogin.Equal(start) {
+			t.Fatalf("operators: %+v", os)
+		}
+		healthy(t, s)
+	})
+}
+
+// healthy checks what must be true of every store at every moment.
+func healthy(t testing.TB, s *Store) {
+	t.Helper()
+	v, err := s.VerifyAudit(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !v.OK {
+		t.Fatalf("the audit chain is broken: %+v", v)
+	}
+}
+
+func TestVerifyNamesTheFirstBrokenEntry(t *testing.T) {
+	engines(t, func(t *testing.T, s *Store) {
+		ctx := t.Context()
+		for range 5 {
+			must[muster.CreatedKey](t)(s.CreateKey(ctx, start, ada, muster.NewKey{Scope: muster.ScopeFull}))
+		}
+		healthy(t, s)
+		for _, damage := range []struct {
+			text, undo string
+			broken     int64
+		}{
+			{"UPDATE audit SET actor = 'operator:eve' WHERE seq = 3", "UPDATE audit SET actor = 'operator:ada' WHERE seq = 3", 3},
+			{"UPDATE audit SET detail = detail || ' ' WHERE seq = 2", "UPDATE audit SET detail = rtrim(detail) WHERE seq = 2", 2},
+			{"UPDATE audit SET at = at + 1 WHERE seq = 5", "UPDATE audit SET at = at - 1 WHERE seq = 5", 5},
+			{"UPDATE audit SET seq = 9 WHERE seq = 4", "UPDATE audit SET seq = 4 WHERE seq = 9", 4},
+			{"DELETE FROM audit WHERE seq = 5", "", 5},
+			{"DELETE FROM audit WHERE seq = 1", "", 1},
+		} {
+			meddle(t, s, damage.text)
+			v := must[muster.AuditVerdict](t)(s.VerifyAudit(ctx))
+			if v.OK || v.BrokenAt != damage.broken || v.VerifiedTo != damage.broken-1 {
+				t.Errorf("%s: %+v", damage.text, v)
+			}
+			if damage.undo != "" {
+				meddle(t, s, damage.undo)
+				healthy(t, s)
+			}
+		}
+	})
+}
