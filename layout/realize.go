@@ -42,6 +42,9 @@ func Realize(serverUUID, serial string, disks []muster.Disk, q muster.SetupReque
 			unused = append(unused, muster.UnusedDisk{Disk: d, Why: why})
 			continue
 		}
+		if err := checkForeign(d); err != nil {
+			return muster.SetupPlan{}, err
+		}
 		byPath[d.Path] = d
 		r.Disks = append(r.Disks, Disk{Type: d.Transport, Name: d.Path, VID: d.Vendor, PID: d.Model, Size: d.Size, Removable: d.Removable, SolidState: d.SSD})
 	}
@@ -120,6 +123,20 @@ func checkPools(serverUUID string, rebuild bool, disks []muster.Disk) error {
 					"disk %s (%s) holds this machine's own pool '%s' (guid %s): ask for a rebuild to replace it",
 					d.Path, d.Describe(), c.Name, c.GUID)
 			}
+		}
+	}
+	return nil
+}
+
+// checkForeign refuses a candidate that holds a pool by another name: a setup
+// never destroys a pool that it does not recognise, so a person has to say that
+// the disk is left alone, or erase it.
+func checkForeign(d muster.Disk) error {
+	for _, c := range d.Contents {
+		if c.Kind == ContentPool && c.Name != muster.PoolName {
+			return muster.Problemf(muster.CodeConflict,
+				"disk %s (%s) belongs to a pool '%s' (guid %s) that is not this machine's: exclude the disk, or erase it by hand and survey again",
+				d.Path, d.Describe(), c.Name, c.GUID)
 		}
 	}
 	return nil

@@ -43,7 +43,7 @@ func TestRealize(t *testing.T) {
 		{"btrfs single", two[:1], muster.SetupRequest{Pool: muster.Btrfs, Compression: "zstd"}},
 		{"old contents are warned of", []muster.Disk{
 			disk("/dev/sda", "A", 4e9, muster.Content{Kind: "partitions", Name: "gpt"}, muster.Content{Kind: "ext4", Name: "home"}),
-			disk("/dev/sdb", "B", 4e9, muster.Content{Kind: "zpool", Name: "tank", GUID: "123"})}, muster.SetupRequest{}},
+			disk("/dev/sdb", "B", 4e9, muster.Content{Kind: "btrfs", Name: "tank", GUID: "123"})}, muster.SetupRequest{}},
 		{"rebuild of the own pool", []muster.Disk{disk("/dev/sda", "A", 4e9, muster.Content{Kind: "zpool", Name: "zones", GUID: "7", Stamp: me})}, muster.SetupRequest{Rebuild: true}},
 		{"two paths are one disk", []muster.Disk{wwn(two[0], "naa.5000"), wwn(two[1], "naa.6000"), wwn(disk("/dev/sdc", "A", 4e9), "naa.5000")}, muster.SetupRequest{}},
 		{"set aside", []muster.Disk{
@@ -97,6 +97,8 @@ func TestRealizeRefuses(t *testing.T) {
 		{"pool without stamp", zones("zpool", ""), muster.SetupRequest{Rebuild: true}, muster.CodeConflict, "/dev/sdb (QEMU HARDDISK serial B) holds a pool 'zones' (guid 4711) without a stamp"},
 		{"pool of another", zones("zpool", other), muster.SetupRequest{Rebuild: true}, muster.CodeConflict, "stamped by machine " + other},
 		{"pool of another, excluded", zones("btrfs", other), muster.SetupRequest{Exclude: []string{"sdb"}}, muster.CodeConflict, "guid 4711"},
+		{"pool of another name", []muster.Disk{disk("/dev/sda", "A", 4e9), disk("/dev/sdb", "B", 4e9, muster.Content{Kind: "zpool", Name: "tank", GUID: "123", Stamp: me})},
+			muster.SetupRequest{Rebuild: true}, muster.CodeConflict, "/dev/sdb (QEMU HARDDISK serial B) belongs to a pool 'tank' (guid 123)"},
 		{"own pool, no rebuild", zones("zpool", me), muster.SetupRequest{}, muster.CodeConflict, "ask for a rebuild"},
 		{"no disks", nil, muster.SetupRequest{}, muster.CodeInvalid, "disks: no primary storage disks available"},
 		{"unknown pool", plain, muster.SetupRequest{Pool: "ext4"}, muster.CodeInvalid, "pool:"},
