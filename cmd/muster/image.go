@@ -17,7 +17,56 @@ func (a *app) imageCmd() *cobra.Command {
 		`A platform image is a manifest and its files, all known by digest. It is built
 into a directory, added to the control plane, and pulled by booters as policy
 and records name it.`,
-		a.imageAdd(), a.imageLs(), a.imageShow(), a.imageRm())
+		a.imageBuild(), a.imageAdd(), a.imageLs(), a.imageShow(), a.imageRm())
+}
+
+func (a *app) imageBuild() *cobra.Command {
+	var o image.Options
+	c := &cobra.Command{
+		Use:   "build [DIR]",
+		Short: "Build a Linux platform image out of Debian's packages",
+		Long: `Build a Linux platform image: Debian's kernel, and an initrd with muster-host as
+init, the modules it needs, and the pool tools. It takes apt and a network (or
+what an earlier build has kept), and neither root nor anything installed.
+
+The image boots virtual machines by default; --kernel generic also boots real
+hardware. OpenZFS needs its modules built for that kernel, in a directory.`,
+		Example: `  muster image build
+  muster image build ./metal --kernel generic --zfs openzfs --zfs-modules ./zfs-6.1
+  muster image add ./metal`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				o.Out = a.abs(args[0])
+			}
+			o.Progress = a.stderr
+			dir, err := image.Build(c.Context(), o)
+			if err != nil {
+				return err
+			}
+			i, _, err := image.ReadDir(dir)
+			if err != nil {
+				return err
+			}
+			return a.show(map[string]any{"directory": dir, "image": i}, func(w io.Writer) {
+				fmt.Fprintf(w, "image %s, %s, is in %s: muster image add %s\n", i.Name, size(imageSize(i)), dir, dir)
+			})
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&o.Name, "name", "", "name of the image (default linux-FLAVOUR-KERNELVERSION)")
+	f.StringVar(&o.Arch, "arch", "amd64", "architecture")
+	f.StringVar(&o.Kernel, "kernel", "cloud", "cloud (virtual machines) or generic (also real hardware)")
+	f.StringVar(&o.ZFS, "zfs", "fuse", "fuse, openzfs or none")
+	f.StringVar(&o.ZFSModules, "zfs-modules", "", "directory with OpenZFS's modules for that kernel, with --zfs openzfs")
+	f.StringVar(&o.Host, "host", "", "the static muster-host to boot (default: beside this program)")
+	f.StringVar(&o.Compress, "compress", "zstd", "zstd or gzip")
+	f.StringArrayVar(&o.Args, "arg", nil, "a kernel argument after the usual ones; repeat for more")
+	f.StringVar(&o.Cache, "cache", "", "where downloads are kept (default: the user's cache directory)")
+	a.complete(c, "kernel", "cloud", "generic")
+	a.complete(c, "zfs", "fuse", "openzfs", "none")
+	a.complete(c, "compress", "zstd", "gzip")
+	return c
 }
 
 func (a *app) imageAdd() *cobra.Command {
