@@ -1,0 +1,279 @@
+package booter
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"muster.internal"
+	"muster.internal/boot"
+	"muster.internal/image"
+)
+
+// Ports are what the booter listens on. In a Config 0 means any free port, and
+// below 0 that the protocol is not served.
+type Ports struct{ DHCP, TFTP, HTTP, Bus int }
+
+// A Config is a booter's settings.
+type Config struct {
+	// Name is this booter's name in the control plane.
+	Name string
+	// Control speaks with the booter key, Enroll with the ur_enroll key.
+	Control, Enroll muster.ForBooter
+	// Dir holds the cache, staged images and the install journal.
+	Dir string
+	// IPXE is the directory with the boot loaders, as Debian's package ipxe has them.
+	IPXE string
+	// Interface is the one that machines boot on; empty: any that has Address.
+	Interface string
+	// Address is ours as machines see it; not valid: the interface's first.
+	Address netip.Addr
+	Ports   Ports
+	// BusUser and BusPassword are what every machine logs in to the boot bus
+	// with; the script that a machine boots carries them.
+	BusUser, BusPassword string
+	Log                  *slog.Logger
+	// Now is the clock; nil: time.Now.
+	Now func() time.Time
+}
+
+// A Booter is a boot server whose sockets are bound.
+type Booter struct {
+	cfg     Config
+	log     *slog.Logger
+	now     func() time.Time
+	site    boot.Site
+	dir     *Directory
+	stage   *stage
+	loaders *loaders
+	sight   *sightings
+	quiet   *silences
+	tally   *tally
+	report  chan struct{} // poked when there is something new to report
+
+	dhcp *net.UDPConn // nil: not served
+	tftp *net.UDPConn
+	http net.Listener
+	bus  net.Listener
+}
+
+// Run is Listen and Run in one.
+func Run(ctx context.Context, cfg Config) error {
+	b, err := Listen(cfg)
+	if err != nil {
+		return err
+	}
+	return b.Run(ctx)
+}
+
+// Listen binds the sockets, which may need privileges that Run does not, and
+// reads what the last run has left in Dir.
+func Listen(cfg Config) (*Booter, error) {
+	b := &Booter{cfg: cfg, log: cfg.Log, now: cfg.Now, dir: NewDirectory(), tally: &tally{}, report: make(chan struct{}, 1)}
+	if b.log == nil {
+		b.log = slog.New(slog.DiscardHandler)
+	}
+	if b.now == nil {
+		b.now = time.Now
+	}
+	if err := b.check(); err != nil {
+		return nil, err
+	}
+	blobs, err := image.OpenBlobs(filepath.Join(cfg.Dir, "blobs"))
+	if err != nil {
+		return nil, fmt.Errorf("opening the booter's image store: %w", err)
+	}
+	b.stage = newStage(filepath.Join(cfg.Dir, "images"), blobs, cfg.Control, b.dir, b.log, b.reportSoon)
+	b.loaders = &loaders{dir: cfg.IPXE, log: b.log}
+	b.loaders.refresh()
+	b.sight = newSightings(cfg.Name, cfg.Control, b.dir, b.log, b.tally)
+	b.quiet = newSilences(b.log, b.tally)
+	if err := loadCache(b.cacheFile(), b.dir); err != nil {
+		b.log.Warn("the booter's cache cannot be read; machines are served once the control plane has spoken", "file", b.cacheFile(), "error", err)
+	}
+	if err := b.bind(); err != nil {
+		b.Close()
+		return nil, err
+	}
+	return b, nil
+}
+
+func (b *Booter) check() error {
+	c := &b.cfg
+	if c.Name == "" || c.Dir == "" || c.Control == nil || c.Enroll == nil {
+		return errors.New("a booter needs a name, a directory and a control plane, with one key to serve and one to announce")
+	}
+	if !c.Address.IsValid() {
+		a, err := firstAddress(c.Interface)
+		if err != nil {
+			return err
+		}
+		c.Address = a
+	}
+	if !c.Address.Is4() {
+		return fmt.Errorf("the booter's address %s must be an IPv4 address", c.Address)
+	}
+	b.site = boot.Site{BusUser: c.BusUser, BusPassword: c.BusPassword}
+	if err := b.site.Check(); err != nil {
+		return err
+	}
+	return os.MkdirAll(c.Dir, 0o700)
+}
+
+// bind opens every socket that is served. DHCP hears broadcasts, so it listens
+// on all addresses of the interface unless the booter lives on loopback, where
+// machines come by way of a relay.
+func (b *Booter) bind() (err error) {
+	c := &b.cfg
+	any := netip.IPv4Unspecified()
+	if c.Address.IsLoopback() {
+		any = c.Address
+	}
+	if c.Ports.DHCP >= 0 {
+		if b.dhcp, err = listenUDP(netip.AddrPortFrom(any, uint16(c.Ports.DHCP)), c.Interface); err != nil {
+			return fmt.Errorf("listening for DHCP: %w", err)
+		}
+	}
+	if c.Ports.TFTP >= 0 {
+		if b.tftp, err = listenUDP(netip.AddrPortFrom(c.Address, uint16(c.Ports.TFTP)), c.Interface); err != nil {
+			return fmt.Errorf("listening for TFTP: %w", err)
+		}
+	}
+	if c.Ports.HTTP >= 0 {
+		if b.http, err = listenTCP(netip.AddrPortFrom(c.Address, uint16(c.Ports.HTTP)), c.Interface); err != nil {
+			return fmt.Errorf("listening for HTTP: %w", err)
+		}
+	}
+	if c.Ports.Bus >= 0 {
+		if b.bus, err = listenTCP(netip.AddrPortFrom(c.Address, uint16(c.Ports.Bus)), c.Interface); err != nil {
+			return fmt.Errorf("listening for the boot bus: %w", err)
+		}
+	}
+	p := b.Ports()
+	b.site.HTTP = netip.AddrPortFrom(c.Address, uint16(max(0, p.HTTP)))
+	b.site.Bus = netip.AddrPortFrom(c.Address, uint16(max(0, p.Bus)))
+	return nil
+}
+
+// Ports tells what the booter listens on; below 0: not at all.
+func (b *Booter) Ports() Ports {
+	p := Ports{-1, -1, -1, -1}
+	if b.dhcp != nil {
+		p.DHCP = b.dhcp.LocalAddr().(*net.UDPAddr).Port
+	}
+	if b.tftp != nil {
+		p.TFTP = b.tftp.LocalAddr().(*net.UDPAddr).Port
+	}
+	if b.http != nil {
+		p.HTTP = b.http.Addr().(*net.TCPAddr).Port
+	}
+	if b.bus != nil {
+		p.Bus = b.bus.Addr().(*net.TCPAddr).Port
+	}
+	return p
+}
+
+// Address is the booter's, as machines see it.
+func (b *Booter) Address() netip.Addr { return b.cfg.Address }
+
+// Directory is what the booter knows of machines.
+func (b *Booter) Directory() *Directory { return b.dir }
+
+// Counters returns how often each thing happened since the start.
+func (b *Booter) Counters() map[string]int64 { return b.tally.snapshot() }
+
+// Close closes the sockets of a booter that is not run.
+func (b *Booter) Close() {
+	for _, c := range []interface{ Close() error }{b.dhcp, b.tftp, b.http, b.bus} {
+		switch c := c.(type) {
+		case *net.UDPConn:
+			if c != nil {
+				c.Close()
+			}
+		case nil:
+		default:
+			c.Close()
+		}
+	}
+}
+
+// Run serves until ctx ends, and returns when everything has come to rest.
+func (b *Booter) Run(ctx context.Context) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var work sync.WaitGroup
+	part := func(name string, run func(context.Context) error) {
+		work.Go(func() {
+			if err := run(ctx); err != nil && ctx.Err() == nil {
+				stop(fmt.Errorf("%s: %w", name, err))
+			}
+		})
+	}
+	part("change feed", b.follow)
+	part("cache", b.keepCache)
+	part("staging", b.stage.run)
+	part("loaders", b.loaders.run)
+	part("sightings", b.sight.run)
+	part("status", b.reportStatus)
+	if b.dhcp != nil {
+		part("DHCP", b.serveDHCP)
+	}
+	if b.tftp != nil {
+		part("TFTP", b.serveTFTP)
+	}
+	if b.http != nil {
+		part("HTTP", b.serveHTTP)
+	}
+	p := b.Ports()
+	b.log.Info("serving", "booter", b.cfg.Name, "address", b.cfg.Address, "interface", cmp.Or(b.cfg.Interface, "any"),
+		"dhcp", p.DHCP, "tftp", p.TFTP, "http", p.HTTP, "bus", p.Bus)
+	<-ctx.Done()
+	b.Close()
+	work.Wait()
+	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// decide is the one gate for every protocol.
+func (b *Booter) decide(q boot.Request) (boot.Decision, *muster.BootRecord) {
+	rec := b.dir.lookup(q.MAC)
+	return boot.Decide(q, rec, b.dir.Policy(), boot.Env{Now: b.now(), Server: b.cfg.Address,
+		Staged: b.stage.lookup, HasLoader: b.loaders.has}), rec
+}
+
+func (b *Booter) reportSoon() {
+	select {
+	case b.report <- struct{}{}:
+	default:
+	}
+}
+
+func firstAddress(name string) (netip.Addr, error) {
+	if name == "" {
+		return netip.Addr{}, errors.New("a booter needs the address that machines see it by, or the interface that has it")
+	}
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("interface %s: %w", name, err)
+	}
+	as, err := i.Addrs()
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("interface %s: %w", name, err)
+	}
+	for _, a := range as {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().Is4() {
+			return p.Addr(), nil
+		}
+	}
+	return netip.Addr{}, fmt.Errorf("interface %s has no IPv4 address; give it one, or name ours", name)
+}

@@ -1,0 +1,201 @@
+package booter
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+
+	"muster.internal"
+)
+
+const (
+	feedWait    = 30 * time.Second // how long the control plane may hold a question
+	feedTimeout = feedWait + 15*time.Second
+	feedPause   = 200 * time.Millisecond // between questions at least, when the answers come at once
+	cachePause  = 2 * time.Second        // between writes of the cache at least
+	reportEvery = 30 * time.Second
+)
+
+// follow keeps the directory up to date with the control plane's change feed.
+// It begins with everything: the cache may be older than the control plane's
+// memory, or of another control plane.
+func (b *Booter) follow(ctx context.Context) error {
+	after, failed := int64(0), 0
+	for ctx.Err() == nil {
+		began := time.Now()
+		call, cancel := context.WithTimeout(ctx, feedTimeout)
+		f, err := b.cfg.Control.Feed(call, b.cfg.Name, after, feedWait)
+		cancel()
+		if err != nil {
+			if ctx.Err() != nil {
+				break
+			}
+			if failed == 0 {
+				b.log.Warn("the control plane does not answer; known machines are served from memory meanwhile", "error", err)
+			}
+			failed++
+			b.tally.add(countFeedErrors)
+			wait(ctx, retryAfter(failed))
+			continue
+		}
+		if failed > 0 {
+			b.log.Info("the control plane answers again", "attempts", failed)
+			failed = 0
+		}
+		if f.Seq < after { // it was restored to an earlier state
+			b.log.Warn("the control plane's feed went back; everything is read again", "from", after, "to", f.Seq)
+			after = 0
+			wait(ctx, feedPause)
+			continue
+		}
+		if odd := b.dir.Apply(after, f); len(odd) > 0 {
+			b.log.Warn("boot records with a MAC that cannot be read were left out", "macs", odd)
+		}
+		after = f.Seq
+		if time.Since(began) < feedPause {
+			wait(ctx, feedPause)
+		}
+	}
+	return nil
+}
+
+func (b *Booter) cacheFile() string { return filepath.Join(b.cfg.Dir, "directory.json") }
+
+// keepCache writes the directory to disk when it changed, so that known
+// machines boot while the control plane is away, even after a restart of ours.
+func (b *Booter) keepCache(ctx context.Context) error {
+	for {
+		changed := b.dir.Changed()
+		if b.dir.Live() {
+			if err := saveCache(b.cacheFile(), b.dir); err != nil {
+				b.log.Error("the booter's cache could not be written; after a restart only the control plane could say whom to serve", "error", err)
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+		if !wait(ctx, cachePause) && b.dir.Live() {
+			return saveCache(b.cacheFile(), b.dir)
+		}
+	}
+}
+
+func loadCache(file string, d *Directory) error {
+	raw, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var f muster.BooterFeed
+	if err := json.Unmarshal(raw, &f); err != nil {
+		return err
+	}
+	d.restore(f)
+	return nil
+}
+
+func saveCache(file string, d *Directory) error {
+	raw, err := json.Marshal(d.snapshot())
+	if err != nil {
+		return err
+	}
+	return replaceFile(file, raw)
+}
+
+// replaceFile writes a file so that there is always a whole one: the old or
+// the new.
+func replaceFile(name string, content []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(name), ".new-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+			os.Remove(f.Name())
+			err = fmt.Errorf("writing %s: %w", name, err)
+		}
+	}()
+	if _, err = f.Write(content); err != nil {
+		return err
+	}
+	if err = f.Sync(); err != nil {
+		return err
+	}
+	if err = f.Close(); err != nil {
+		return err
+	}
+	if err = os.Rename(f.Name(), name); err != nil {
+		return err
+	}
+	d, err := os.Open(filepath.Dir(name))
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// reportStatus tells the control plane how the booter fares: when something
+// was staged, and every half minute.
+func (b *Booter) reportStatus(ctx context.Context) error {
+	failed := 0
+	for {
+		call, cancel := context.WithTimeout(ctx, feedTimeout)
+		staged, errs := b.stage.status()
+		err := b.cfg.Control.ReportBooter(call, muster.BooterStatus{Booter: b.cfg.Name, Seq: b.dir.Seq(), Staged: staged,
+			Errors: errs, Counters: b.Counters()})
+		cancel()
+		pause := reportEvery/2 + rand.N(reportEvery)
+		if err != nil && ctx.Err() == nil {
+			if failed == 0 {
+				b.log.Warn("the booter's status could not be reported; it is tried again", "error", err)
+			}
+			failed++
+			pause = retryAfter(failed)
+		} else {
+			failed = 0
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-b.report:
+		case <-ctx.Done():
+			t.Stop()
+			return nil
+		}
+		t.Stop()
+	}
+}
+
+// retryAfter is full jitter below a bound that doubles from a second to half a
+// minute: after a power failure nobody comes at the same time.
+func retryAfter(failed int) time.Duration {
+	bound := 30 * time.Second
+	if failed <= 5 {
+		bound = min(bound, time.Second<<(failed-1))
+	}
+	return bound/20 + rand.N(bound)
+}
+
+// wait tells whether d has passed before ctx ended.
+func wait(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,229 @@
+package booter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"muster.internal"
+	"muster.internal/boot"
+	"muster.internal/dhcp"
+)
+
+const (
+	maxHTTPConns   = 4096
+	httpHeaderTime = 10 * time.Second
+	httpIdleTime   = 2 * time.Minute
+	httpHeaderSize = 16 << 10
+	httpGrace      = 2 * time.Second // for answers going on when we end
+	// A file may take this long, and a second more for each of slowRate bytes.
+	fileGrace = time.Minute
+	slowRate  = 64 << 10
+)
+
+// serveHTTP serves scripts and image files until ctx ends.
+func (b *Booter) serveHTTP(ctx context.Context) error {
+	l := limitConns(b.http, maxHTTPConns)
+	s := &http.Server{Handler: http.HandlerFunc(b.handle), ReadHeaderTimeout: httpHeaderTime, IdleTimeout: httpIdleTime,
+		MaxHeaderBytes: httpHeaderSize, DisableGeneralOptionsHandler: true, ConnState: l.state,
+		ErrorLog: slog.NewLogLogger(b.log.Handler(), slog.LevelDebug)}
+	done := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(done)
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), httpGrace)
+		defer cancel()
+		if s.Shutdown(grace) != nil {
+			s.Close()
+		}
+	})
+	defer func() {
+		if !stop() {
+			<-done
+		}
+	}()
+	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) && ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// handle answers /boot/MAC/…, by GET and HEAD. Paths are taken as they are: a
+// redirect to a tidier one is more than some firmware can follow. The response
+// writer is handed on as it is, so that files go by sendfile.
+func (b *Booter) handle(w http.ResponseWriter, r *http.Request) {
+	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(fileGrace))
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		refuse(w, http.StatusMethodNotAllowed, "only GET and HEAD are served")
+		return
+	}
+	if r.URL.Path == "/healthz" {
+		text(w, r, []byte("ok\n"))
+		return
+	}
+	rest, ok := strings.CutPrefix(r.URL.Path, "/boot/")
+	dir, file, ok2 := strings.Cut(rest, "/")
+	m, err := dhcp.ParseMAC(dir)
+	if !ok || !ok2 || err != nil {
+		refuse(w, http.StatusNotFound, "no such file; paths are /boot/MAC-WITH-HYPHENS/…")
+		return
+	}
+	switch file {
+	case "start.ipxe":
+		b.start(w, r, m)
+	case "script.ipxe":
+		b.script(w, r, m)
+	case boot.NetworkingPath:
+		b.networking(w, r, m)
+	default:
+		b.file(w, r, m, file)
+	}
+}
+
+func (b *Booter) start(w http.ResponseWriter, r *http.Request, m dhcp.MAC) {
+	if d, _ := b.decide(boot.Request{Via: boot.HTTP, MAC: m, Want: boot.Start}); b.allowed(w, &d) {
+		b.tally.add(countStarts)
+		text(w, r, boot.First(b.site, m))
+	}
+}
+
+// script renders what the machine boots. The firmware tells who the machine
+// says it is; for a machine that is probed that is all that was wanted.
+func (b *Booter) script(w http.ResponseWriter, r *http.Request, m dhcp.MAC) {
+	d, rec := b.decide(boot.Request{Via: boot.HTTP, MAC: m, Want: boot.Script})
+	q := r.URL.Query()
+	if tag := clip([]byte(strings.TrimSpace(q.Get("serial"))), 64); tag != "" {
+		uuid, err := muster.ParseUUID(q.Get("uuid"))
+		if err != nil {
+			uuid = ""
+		}
+		if d.Serve || d.Reason == boot.Probing {
+			b.sight.tag(m, rec, uuid, tag, b.now())
+		}
+	}
+	if !b.allowed(w, &d) {
+		return
+	}
+	s, err := boot.Render(d, rec, b.site, b.now())
+	if err != nil {
+		b.tally.add(countRenderErrors)
+		b.log.Error("no boot script", "mac", m.String(), "image", d.Image.Name, "error", err)
+		refuse(w, http.StatusInternalServerError, "no boot script: "+err.Error())
+		return
+	}
+	b.tally.add(countScripts)
+	b.log.Info("boots", "mac", m.String(), "mode", d.Mode.String(), "image", d.Image.Name, "digest", d.Image.Digest, "address", d.Address.Addr().String(), "rule", string(d.Rule))
+	text(w, r, s)
+}
+
+func (b *Booter) networking(w http.ResponseWriter, r *http.Request, m dhcp.MAC) {
+	d, rec := b.decide(boot.Request{Via: boot.HTTP, MAC: m, Want: boot.File})
+	if d.Serve && d.Mode == boot.Rescue {
+		d = d.Deny(boot.NotOffered)
+	}
+	if !b.allowed(w, &d) {
+		return
+	}
+	n, err := boot.Networking(d, rec)
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	text(w, r, n)
+}
+
+// file serves a file of the image that the machine boots, and no other.
+func (b *Booter) file(w http.ResponseWriter, r *http.Request, m dhcp.MAC, path string) {
+	d, _ := b.decide(boot.Request{Via: boot.HTTP, MAC: m, Want: boot.File})
+	f, ok := d.Find(path)
+	if d.Serve && !ok {
+		d = d.Deny(boot.NotOffered)
+	}
+	if !b.allowed(w, &d) {
+		return
+	}
+	c, err := b.stage.blobs.Open(f.Digest)
+	if err != nil {
+		b.log.Error("a staged file cannot be opened", "mac", m.String(), "digest", f.Digest, "error", err)
+		refuse(w, http.StatusInternalServerError, "the file cannot be opened")
+		return
+	}
+	defer c.Close()
+	b.tally.add(countFiles)
+	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(fileGrace + time.Duration(f.Size/slowRate)*time.Second))
+	w.Header().Set("Content-Type", "application/octet-stream")
+	w.Header().Set("ETag", `"`+strings.TrimPrefix(f.Digest, "sha256:")+`"`)
+	http.ServeContent(w, r, "", time.Time{}, c)
+}
+
+// allowed refuses what was decided against, with the reason.
+func (b *Booter) allowed(w http.ResponseWriter, d *boot.Decision) bool {
+	if d.Serve {
+		return true
+	}
+	b.quiet.note(boot.HTTP, d, b.now())
+	refuse(w, http.StatusNotFound, d.Why())
+	return false
+}
+
+func text(w http.ResponseWriter, r *http.Request, body []byte) {
+	h := w.Header()
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("Content-Length", fmt.Sprint(len(body)))
+	h.Set("Cache-Control", "no-store")
+	if r.Method != http.MethodHead {
+		w.Write(body)
+	}
+}
+
+func refuse(w http.ResponseWriter, status int, why string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	fmt.Fprintln(w, why)
+}
+
+// A connLimit accepts at most as many connections at a time as it has slots.
+// It hands connections on as they are, since a wrapper would hide sendfile;
+// the server tells by its state hook when one is over.
+type connLimit struct {
+	net.Listener
+	slots  chan struct{}
+	closed chan struct{}
+	once   sync.Once
+}
+
+func limitConns(l net.Listener, n int) *connLimit {
+	return &connLimit{Listener: l, slots: make(chan struct{}, n), closed: make(chan struct{})}
+}
+
+func (l *connLimit) Accept() (net.Conn, error) {
+	select {
+	case l.slots <- struct{}{}:
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+	c, err := l.Listener.Accept()
+	if err != nil {
+		<-l.slots
+	}
+	return c, err
+}
+
+func (l *connLimit) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}
+
+// state is the server's hook.
+func (l *connLimit) state(_ net.Conn, s http.ConnState) {
+	if s == http.StateClosed || s == http.StateHijacked {
+		<-l.slots
+	}
+}

@@ -1,0 +1,138 @@
+package booter
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"muster.internal/boot"
+	"muster.internal/dhcp"
+)
+
+// A count is something that happens and is counted.
+type count int
+
+const (
+	countOffers count = iota
+	countAcks
+	countMalformed
+	countNotEthernet
+	countSendErrors
+	countTransfers
+	countTransfersDone
+	countTransfersAborted
+	countTransfersLost
+	countTransfersBusy
+	countTransfersDoubled
+	countBadRequests
+	countStarts
+	countScripts
+	countFiles
+	countRenderErrors
+	countSightings
+	countSightingsDropped
+	countSightingErrors
+	countFeedErrors
+	countLogsSuppressed
+	countEnd
+)
+
+var countNames = [countEnd]string{"dhcp_offers", "dhcp_acks", "dhcp_malformed", "dhcp_not_ethernet", "dhcp_send_errors",
+	"tftp_transfers", "tftp_done", "tftp_aborted", "tftp_lost", "tftp_busy", "tftp_doubled", "tftp_bad_requests",
+	"http_starts", "http_scripts", "http_files", "render_errors",
+	"sightings", "sightings_dropped", "sighting_errors", "feed_errors", "logs_suppressed"}
+
+const maxReasons = 64
+
+// A tally counts without a lock and without garbage.
+type tally struct {
+	counts [countEnd]atomic.Int64
+	silent [3][maxReasons]atomic.Int64 // by protocol and reason
+}
+
+func (t *tally) add(c count) { t.counts[c].Add(1) }
+
+func (t *tally) snapshot() map[string]int64 {
+	out := map[string]int64{}
+	for i, name := range countNames {
+		if n := t.counts[i].Load(); n > 0 {
+			out[name] = n
+		}
+	}
+	for v, prefix := range []string{"dhcp_silent_", "tftp_refused_", "http_refused_"} {
+		for _, r := range boot.Reasons() {
+			if n := t.silent[v][r].Load(); n > 0 {
+				out[prefix+r.String()] = n
+			}
+		}
+	}
+	return out
+}
+
+// How often the same silence is logged, and how many lines a second there may
+// be at most: made-up MACs must not fill a disk.
+const (
+	silenceEvery  = time.Minute
+	silenceBurst  = 50
+	silenceRate   = 20 // lines a second
+	silencesKnown = 8192
+)
+
+type silenceKey struct {
+	mac    dhcp.MAC
+	reason boot.Reason
+	via    boot.Via
+}
+
+// silences logs why a machine is not served: one line for a machine and reason
+// each minute.
+type silences struct {
+	log   *slog.Logger
+	tally *tally
+
+	mu     sync.Mutex
+	said   map[silenceKey]time.Time
+	tokens float64
+	filled time.Time
+}
+
+func newSilences(log *slog.Logger, t *tally) *silences {
+	return &silences{log: log, tally: t, said: map[silenceKey]time.Time{}, tokens: silenceBurst}
+}
+
+// note counts a silence, and logs it if it is news.
+func (s *silences) note(via boot.Via, d *boot.Decision, now time.Time) {
+	s.tally.silent[via][d.Reason].Add(1)
+	if !s.news(silenceKey{d.MAC, d.Reason, via}, now) {
+		return
+	}
+	s.log.Info("not served", "mac", d.MAC.String(), "via", via.String(), "reason", d.Reason.String(), "rule", string(d.Rule), "why", d.Why())
+}
+
+func (s *silences) news(k silenceKey, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t, ok := s.said[k]; ok && now.Sub(t) < silenceEvery {
+		return false
+	}
+	s.tokens = min(silenceBurst, s.tokens+silenceRate*max(0, now.Sub(s.filled).Seconds()))
+	s.filled = now
+	if s.tokens < 1 {
+		s.tally.add(countLogsSuppressed)
+		return false
+	}
+	s.tokens--
+	if len(s.said) >= silencesKnown {
+		for k, t := range s.said {
+			if now.Sub(t) >= silenceEvery {
+				delete(s.said, k)
+			}
+		}
+		if len(s.said) >= silencesKnown {
+			clear(s.said)
+		}
+	}
+	s.said[k] = now
+	return true
+}

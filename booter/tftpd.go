@@ -1,0 +1,334 @@
+package booter
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"muster.internal/boot"
+	"muster.internal/dhcp"
+	"muster.internal/tftp"
+)
+
+const (
+	maxTransfers  = 2048
+	maxLoader     = 8 << 20 // bytes
+	loadersEvery  = 10 * time.Second
+	autoexec      = "autoexec.ipxe"
+	segmentsAbove = 1 // blocks in a window, for one segmented send
+)
+
+// loaders are the boot loaders of the iPXE directory, in memory.
+type loaders struct {
+	dir   string
+	log   *slog.Logger
+	files atomic.Pointer[map[string][]byte]
+
+	mu    sync.Mutex
+	stamp map[string]loaderStamp
+}
+
+type loaderStamp struct {
+	size int64
+	time time.Time
+}
+
+// has is for the packet path.
+func (l *loaders) has(name string) bool {
+	f := l.files.Load()
+	return f != nil && len((*f)[name]) > 0
+}
+
+func (l *loaders) get(name string) []byte {
+	if f := l.files.Load(); f != nil {
+		return (*f)[name]
+	}
+	return nil
+}
+
+func (l *loaders) run(ctx context.Context) error {
+	for wait(ctx, loadersEvery) {
+		l.refresh()
+	}
+	return nil
+}
+
+// refresh reads what has changed in the directory. An empty file is as good as
+// none: firmware would hang on it.
+func (l *loaders) refresh() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	files, stamps := map[string][]byte{}, map[string]loaderStamp{}
+	if old := l.files.Load(); old != nil {
+		maps.Copy(files, *old)
+	}
+	for _, name := range boot.Loaders() {
+		path := filepath.Join(l.dir, name)
+		st, err := os.Stat(path)
+		if err != nil || !st.Mode().IsRegular() || st.Size() == 0 || st.Size() > maxLoader {
+			delete(files, name)
+			if _, known := l.stamp[name]; known || l.stamp == nil {
+				l.log.Warn("a boot loader is missing or empty; machines that need it are not served", "file", path)
+			}
+			continue
+		}
+		stamps[name] = loaderStamp{st.Size(), st.ModTime()}
+		if l.stamp[name] == stamps[name] {
+			continue
+		}
+		content, err := os.ReadFile(path)
+		if err != nil || len(content) == 0 {
+			delete(files, name)
+			l.log.Warn("a boot loader cannot be read; machines that need it are not served", "file", path, "error", err)
+			continue
+		}
+		files[name] = content
+	}
+	l.stamp = stamps
+	l.files.Store(&files)
+}
+
+// serveTFTP takes requests until the socket is closed. Each transfer has its
+// own connected socket, so that the kernel drops what others send to it.
+func (b *Booter) serveTFTP(ctx context.Context) error {
+	t := &transfers{b: b, active: map[netip.AddrPort]*transfer{}}
+	defer t.work.Wait()
+	in, oob := make([]byte, 2048), make([]byte, 128)
+	for {
+		n, _, _, src, err := b.tftp.ReadMsgUDPAddrPort(in, oob)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			if passingRead(err) {
+				continue
+			}
+			return err
+		}
+		if code, text := t.request(ctx, in[:n], src); text != "" {
+			b.tftp.WriteToUDPAddrPort(tftp.AppendError(nil, code, text), src)
+		}
+	}
+}
+
+// passingRead tells whether reading may go on after an error; it rests a
+// little, so that a broken socket does not eat a processor.
+func passingRead(err error) bool {
+	if errors.Is(err, net.ErrClosed) {
+		return false
+	}
+	time.Sleep(10 * time.Millisecond)
+	return true
+}
+
+// transfers are the ones going on.
+type transfers struct {
+	b      *Booter
+	mu     sync.Mutex
+	active map[netip.AddrPort]*transfer
+	work   sync.WaitGroup
+}
+
+type transfer struct {
+	request string
+	conn    *net.UDPConn
+}
+
+// request begins a transfer, or returns an error to tell. What is not a
+// request is never answered: errors must not answer errors.
+func (t *transfers) request(ctx context.Context, raw []byte, src netip.AddrPort) (code uint16, text string) {
+	b := t.b
+	r, err := tftp.ParseRequest(raw)
+	if err != nil {
+		b.tally.add(countBadRequests)
+		return 0, ""
+	}
+	if r.Write {
+		b.tally.add(countBadRequests)
+		return tftp.CodeAccess, "nothing can be written here"
+	}
+	if !strings.EqualFold(r.Mode, "octet") {
+		b.tally.add(countBadRequests)
+		return tftp.CodeUndefined, "only mode octet is served; clients call it binary"
+	}
+	content, d := b.tftpFile(r.Name)
+	if content == nil {
+		b.tally.add(countBadRequests)
+		return tftp.CodeNotFound, "no such file; names are MAC-WITH-HYPHENS/LOADER"
+	}
+	if !d.Serve {
+		b.quiet.note(boot.TFTP, &d, b.now())
+		return tftp.CodeNotFound, "not served: " + d.Reason.String()
+	}
+	tr := t.open(raw, src)
+	if tr == nil {
+		return 0, ""
+	}
+	b.log.Debug("loader asked for", "mac", d.MAC.String(), "file", r.Name, "blksize", r.BlkSize, "window", r.Window)
+	b.tally.add(countTransfers)
+	t.work.Go(func() {
+		stop := context.AfterFunc(ctx, func() { tr.conn.Close() })
+		defer stop()
+		defer t.close(src, tr)
+		b.tally.add(send(tr.conn, content, r))
+	})
+	return 0, ""
+}
+
+// tftpFile finds what a name stands for; a nil content means that no machine
+// has such a file.
+func (b *Booter) tftpFile(name string) ([]byte, boot.Decision) {
+	dir, file, ok := strings.Cut(strings.TrimLeft(name, "/"), "/")
+	m, err := dhcp.ParseMAC(dir)
+	if !ok || err != nil {
+		return nil, boot.Decision{}
+	}
+	if file == autoexec {
+		d, _ := b.decide(boot.Request{Via: boot.TFTP, MAC: m, Want: boot.Autoexec})
+		return []byte{}, d
+	}
+	d, _ := b.decide(boot.Request{Via: boot.TFTP, MAC: m, Want: boot.Loader})
+	content := b.loaders.get(file)
+	d.Loader = file
+	switch known := knownLoader(file); {
+	case !known:
+		return nil, d
+	case len(content) == 0 && d.Serve:
+		return []byte{}, d.Deny(boot.LoaderMissing)
+	case content == nil:
+		return []byte{}, d
+	}
+	return content, d
+}
+
+func knownLoader(name string) bool {
+	for _, l := range boot.Loaders() {
+		if l == name {
+			return true
+		}
+	}
+	return false
+}
+
+// open makes the socket of a transfer; nil: there is one already that answers
+// this very request, or there are too many. A client that asks for something
+// else from the same port has given the old transfer up.
+func (t *transfers) open(raw []byte, src netip.AddrPort) *transfer {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if old := t.active[src]; old != nil {
+		if old.request == string(raw) {
+			t.b.tally.add(countTransfersDoubled)
+			return nil
+		}
+		old.conn.Close()
+	} else if len(t.active) >= maxTransfers {
+		t.b.tally.add(countTransfersBusy)
+		return nil
+	}
+	conn, err := net.DialUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(t.b.cfg.Address, 0)), net.UDPAddrFromAddrPort(src))
+	if err != nil {
+		t.b.log.Warn("no socket for a TFTP transfer", "to", src.String(), "error", err)
+		return nil
+	}
+	tr := &transfer{string(raw), conn}
+	t.active[src] = tr
+	return tr
+}
+
+func (t *transfers) close(src netip.AddrPort, tr *transfer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	tr.conn.Close()
+	if t.active[src] == tr {
+		delete(t.active, src)
+	}
+}
+
+var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 1<<16); return &b }}
+
+// send is the shell around a tftp.Sender. It returns how the transfer ended.
+func send(conn *net.UDPConn, content []byte, r tftp.Request) count {
+	terms := tftp.Negotiate(r)
+	w := &windowWriter{conn: conn, size: terms.SegmentSize(), segmented: terms.Window > segmentsAbove}
+	if w.segmented && segment(conn, w.size) != nil {
+		w.segmented = false
+	}
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	in := make([]byte, 600)
+	s := tftp.NewSender(int64(len(content)), terms)
+	for step := s.Start(); ; {
+		switch step.Do {
+		case tftp.Finish:
+			return countTransfersDone
+		case tftp.GiveUp:
+			return countTransfersLost
+		case tftp.Offer:
+			*buf = terms.AppendOACK((*buf)[:0], int64(len(content)))
+		case tftp.Send:
+			*buf = terms.AppendBlocks((*buf)[:0], content, step)
+		}
+		if step.Do != tftp.Wait {
+			if w.write(*buf) != nil {
+				return countTransfersLost
+			}
+			conn.SetReadDeadline(time.Now().Add(s.Patience()))
+		}
+		n, err := conn.Read(in)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			step = s.Timeout()
+			continue
+		case err != nil:
+			return countTransfersLost
+		}
+		p, err := tftp.Parse(in[:n])
+		step = tftp.Step{}
+		switch {
+		case err != nil:
+		case p.Op == tftp.OpError: // EDK2 only wanted the size, and says so like this
+			return countTransfersAborted
+		case p.Op == tftp.OpAck:
+			step = s.Ack(p.Block)
+		}
+	}
+}
+
+// A windowWriter sends the packets of a window, in one call if the kernel can.
+type windowWriter struct {
+	conn      *net.UDPConn
+	size      int // of each packet but the last
+	segmented bool
+}
+
+func (w *windowWriter) write(b []byte) error {
+	if w.segmented || len(b) <= w.size {
+		_, err := w.conn.Write(b)
+		if err == nil || !w.segmented || len(b) <= w.size {
+			return err
+		}
+		// This interface cannot: send one by one, now and from here on.
+		w.segmented = false
+		if err := segment(w.conn, 0); err != nil {
+			return err
+		}
+	}
+	for len(b) > 0 {
+		n := min(w.size, len(b))
+		if _, err := w.conn.Write(b[:n]); err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	return nil
+}
