@@ -142,7 +142,8 @@ func (a *apt) download(ctx context.Context, names []string) ([]deb, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	out, err := a.run(ctx, dir, "apt-get", append([]string{"download", "--print-uris"}, names...)...)
+	// Asked elsewhere: apt-get is silent about files that lie where it stands.
+	out, err := a.run(ctx, a.work, "apt-get", append([]string{"download", "--print-uris"}, names...)...)
 	if err != nil {
 		return nil, err
 	}
