@@ -83,22 +83,17 @@ func (a *apt) kernel(ctx context.Context, meta string) (string, error) {
 // closure adds to the packages the libraries that they depend on, and those
 // that these depend on; nothing else of what a package wants is for an initrd.
 func (a *apt) closure(ctx context.Context, names []string) ([]string, error) {
-	var all []string
-	queue := slices.Clone(names)
-	for len(queue) > 0 {
-		n := queue[0]
-		queue = queue[1:]
-		if slices.Contains(all, n) {
-			continue
-		}
-		all = append(all, n)
-		deps, err := a.depends(ctx, n)
+	all, next := slices.Clone(names), names
+	for len(next) > 0 {
+		deps, err := a.depends(ctx, next...)
 		if err != nil {
 			return nil, err
 		}
+		next = nil
 		for _, d := range deps {
-			if strings.HasPrefix(d, "lib") || strings.HasPrefix(d, "zlib") {
-				queue = append(queue, d)
+			library := strings.HasPrefix(d, "lib") || strings.HasPrefix(d, "zlib")
+			if library && !slices.Contains(all, d) {
+				all, next = append(all, d), append(next, d)
 			}
 		}
 	}
@@ -106,11 +101,11 @@ func (a *apt) closure(ctx context.Context, names []string) ([]string, error) {
 	return all, nil
 }
 
-// depends lists the packages that one depends on, first alternatives only.
-func (a *apt) depends(ctx context.Context, name string) ([]string, error) {
-	out, err := a.run(ctx, "", "apt-cache", "show", "--no-all-versions", name)
+// depends lists what packages depend on, first alternatives only.
+func (a *apt) depends(ctx context.Context, names ...string) ([]string, error) {
+	out, err := a.run(ctx, "", "apt-cache", append([]string{"show", "--no-all-versions"}, names...)...)
 	if err != nil {
-		return nil, fmt.Errorf("package %s: %w", name, err)
+		return nil, fmt.Errorf("package %s: %w", strings.Join(names, " "), err)
 	}
 	return parseDepends(out), nil
 }
