@@ -19,14 +19,15 @@ var flavours = map[string]struct {
 	"generic": {"linux-image-", append(strings.Fields(virtualDrivers), strings.Fields(
 		`sd_mod sr_mod ahci ata_piix megaraid_sas mpt3sas hpsa smartpqi aacraid
 		e1000 e1000e igb igc ixgbe i40e ice bnxt_en bnx2x tg3 mlx4_en mlx5_core r8169 sfc qede atlantic
+		hv_netvsc hv_storvsc xen_netfront xen_blkfront
 		xhci_pci ehci_pci uhci_hcd usbhid hid_generic usb_storage`)...)},
 }
 
 const virtualDrivers = `virtio_pci virtio_net virtio_blk virtio_scsi virtio_rng virtio_console sd_mod ahci nvme
-	ena vmxnet3 vmw_pvscsi hv_netvsc hv_storvsc xen_netfront xen_blkfront`
+	vmxnet3 vmw_pvscsi`
 
 // fileSystems are what setup and a node's own disks need, whatever the hardware.
-var fileSystems = strings.Fields("fuse btrfs overlay ext4 vfat nls_ascii nls_cp437 8021q bonding bridge")
+var fileSystems = strings.Fields("fuse btrfs overlay ext4 vfat nls_ascii nls_cp437")
 
 var zfsPackages = map[string][]string{
 	"fuse":    {"zfs-fuse", "libgcc-s1"},

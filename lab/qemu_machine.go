@@ -1,0 +1,335 @@
+package lab
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Firmware is what a virtual machine starts from.
+type Firmware string
+
+const (
+	BIOS Firmware = "bios" // SeaBIOS, with iPXE as the network card's ROM
+	UEFI Firmware = "uefi" // OVMF with its own PXE, which loads iPXE
+)
+
+// A MachineSpec is the hardware of a virtual machine.
+type MachineSpec struct {
+	Name     string
+	Firmware Firmware
+	UUID     string
+	Serial   string
+	MAC      string
+	MemoryMB int           // default 512
+	Disks    []int64       // sizes in bytes
+	Lifetime time.Duration // after which it is cut off for good; default 30 minutes
+}
+
+// A Machine is a virtual machine on a segment. It may be switched on and off
+// as often as one likes; its disks stay.
+type Machine struct {
+	MachineSpec
+	Dir string
+
+	seg *Segment
+	tap string
+
+	mu      sync.Mutex
+	changed chan struct{} // closed and replaced when a line comes
+	lines   []Line
+	partial string
+	on      time.Time // of the last PowerOn
+	cmd     *exec.Cmd
+	exited  chan struct{}
+	monitor *qmp
+}
+
+// A Line is something that a machine wrote on its serial console.
+type Line struct {
+	At   time.Duration // since power-on
+	Text string
+}
+
+// NewMachine makes a machine's disks and plugs it in, switched off.
+func (s *Segment) NewMachine(ctx context.Context, dir string, spec MachineSpec) (*Machine, error) {
+	if spec.MemoryMB == 0 {
+		spec.MemoryMB = 512
+	}
+	if spec.Lifetime == 0 {
+		spec.Lifetime = 30 * time.Minute
+	}
+	m := &Machine{MachineSpec: spec, Dir: filepath.Join(dir, spec.Name), seg: s, changed: make(chan struct{})}
+	if err := os.MkdirAll(m.Dir, 0o755); err != nil {
+		return nil, err
+	}
+	for n, size := range spec.Disks {
+		f, err := os.OpenFile(m.Disk(n), os.O_CREATE|os.O_RDWR, 0o644)
+		if err != nil {
+			return nil, err
+		}
+		err = f.Truncate(size)
+		if err := errors.Join(err, f.Close()); err != nil {
+			return nil, err
+		}
+	}
+	if spec.Firmware == UEFI {
+		vars, err := os.ReadFile(filepath.Join(ovmf, "OVMF_VARS_4M.fd"))
+		if err != nil {
+			return nil, err
+		}
+		if err := os.WriteFile(m.path("nvram"), vars, 0o644); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	m.tap, err = s.Tap(ctx)
+	return m, err
+}
+
+const ovmf = "/usr/share/OVMF"
+
+func (m *Machine) path(name string) string { return filepath.Join(m.Dir, name) }
+
+// Disk is the file that is the machine's n-th disk, counted from 0, sector by
+// sector.
+func (m *Machine) Disk(n int) string { return m.path(fmt.Sprintf("disk%d.raw", n)) }
+
+// Console is the file that everything from the serial line is written to.
+func (m *Machine) Console() string { return m.path("console.log") }
+
+func (m *Machine) args() []string {
+	a := []string{"-name", m.Name, "-accel", "tcg", "-cpu", "max", "-m", fmt.Sprint(m.MemoryMB),
+		"-nodefaults", "-serial", "stdio", "-qmp", "unix:" + m.path("qmp") + ",server=on,wait=off",
+		"-uuid", m.UUID,
+		"-smbios", "type=1,manufacturer=QEMU,product=muster-lab,serial=" + m.Serial + ",uuid=" + m.UUID,
+		"-netdev", "tap,id=n0,ifname=" + m.tap + ",script=no,downscript=no",
+		"-device", "virtio-rng-pci"}
+	nic := "virtio-net-pci,netdev=n0,bootindex=1,mac=" + m.MAC
+	switch m.Firmware {
+	case UEFI:
+		a = append(a, "-machine", "q35,smm=off", "-display", "none",
+			"-drive", "if=pflash,format=raw,unit=0,readonly=on,file="+filepath.Join(ovmf, "OVMF_CODE_4M.fd"),
+			"-drive", "if=pflash,format=raw,unit=1,file="+m.path("nvram"))
+		nic += ",romfile=" // so that OVMF's own network boot is what asks
+	default:
+		// Without graphics SeaBIOS and iPXE speak on the serial line; when the
+		// network gave nothing to boot, try again instead of halting.
+		a = append(a, "-machine", "pc,graphics=off", "-display", "none", "-vga", "none", "-boot", "reboot-timeout=3000")
+	}
+	a = append(a, "-device", nic)
+	for n := range m.Disks {
+		a = append(a, "-drive", fmt.Sprintf("if=none,id=d%d,format=raw,file=%s", n, m.Disk(n)),
+			"-device", fmt.Sprintf("virtio-blk-pci,drive=d%d,serial=%s", n, m.DiskSerial(n)))
+	}
+	return a
+}
+
+// DiskSerial is the serial number of the machine's n-th disk.
+func (m *Machine) DiskSerial(n int) string { return fmt.Sprintf("%s-D%d", m.Serial, n) }
+
+// PowerOn starts the machine. Times on its console count from here.
+func (m *Machine) PowerOn() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.cmd != nil {
+		return fmt.Errorf("%s is on already", m.Name)
+	}
+	os.Remove(m.path("qmp"))
+	log, err := os.OpenFile(m.Console(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	c := exec.Command("qemu-system-x86_64", m.args()...)
+	out, err := c.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	var complaints strings.Builder
+	c.Stderr = &complaints
+	m.on = time.Now()
+	if err := m.seg.Start(c); err != nil {
+		log.Close()
+		return fmt.Errorf("switching %s on: %w", m.Name, err)
+	}
+	exited := make(chan struct{})
+	m.cmd, m.exited = c, exited
+	limit := time.AfterFunc(m.Lifetime, func() { c.Process.Kill() })
+	go func() {
+		m.read(out, log)
+		c.Wait()
+		limit.Stop()
+		log.Close()
+		if s := strings.TrimSpace(complaints.String()); s != "" {
+			m.hear("QEMU: " + s + "\n")
+		}
+		close(exited)
+		m.mu.Lock()
+		m.monitor = nil
+		if m.cmd == c {
+			m.cmd = nil
+		}
+		m.mu.Unlock()
+	}()
+	return nil
+}
+
+// Cut takes the power away, in the middle of whatever the machine does.
+func (m *Machine) Cut() {
+	m.mu.Lock()
+	c, exited := m.cmd, m.exited
+	m.mu.Unlock()
+	if c == nil {
+		return
+	}
+	c.Process.Kill()
+	<-exited
+}
+
+// Reset presses the reset button.
+func (m *Machine) Reset() error {
+	q, err := m.qmp()
+	if err != nil {
+		return err
+	}
+	return q.do("system_reset", nil)
+}
+
+// PressPower presses the power button: the machine may shut down in order.
+func (m *Machine) PressPower() error {
+	q, err := m.qmp()
+	if err != nil {
+		return err
+	}
+	return q.do("system_powerdown", nil)
+}
+
+// Unplug pulls the machine's network cable, or puts it back.
+func (m *Machine) Unplug(ctx context.Context, off bool) error { return m.seg.Unplug(ctx, m.tap, off) }
+
+func (m *Machine) qmp() (*qmp, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.cmd == nil {
+		return nil, fmt.Errorf("%s is off", m.Name)
+	}
+	if m.monitor == nil {
+		q, err := dialQMP(m.path("qmp"), 5*time.Second)
+		if err != nil {
+			return nil, err
+		}
+		m.monitor = q
+	}
+	return m.monitor, nil
+}
+
+// On tells whether the machine runs.
+func (m *Machine) On() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.cmd != nil
+}
+
+// Since is the time since power-on.
+func (m *Machine) Since() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return time.Since(m.on)
+}
+
+func (m *Machine) read(r io.Reader, log io.Writer) {
+	b := bufio.NewReader(r)
+	buf := make([]byte, 4096)
+	for {
+		n, err := b.Read(buf)
+		if n > 0 {
+			log.Write(buf[:n])
+			m.hear(string(buf[:n]))
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+var escapes = regexp.MustCompile(`\x1b\[[0-9;?=]*[A-Za-z]|\x1b[=>()c78][0-9A-B]?|[\x00-\x08\x0b\x0c\x0e-\x1a]`)
+
+// hear takes what came over the serial line. A line that is not finished yet
+// can be seen too: prompts and progress never are.
+func (m *Machine) hear(s string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at := time.Since(m.on)
+	m.partial += s
+	for {
+		i := strings.IndexAny(m.partial, "\r\n")
+		if i < 0 {
+			break
+		}
+		if text := strings.TrimSpace(escapes.ReplaceAllString(m.partial[:i], "")); text != "" {
+			m.lines = append(m.lines, Line{at, text})
+		}
+		m.partial = m.partial[i+1:]
+	}
+	if len(m.partial) > 8192 {
+		m.partial = m.partial[4096:]
+	}
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+// Lines returns what the machine has said, from a position on.
+func (m *Machine) Lines(from int) []Line {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return append([]Line(nil), m.lines[min(from, len(m.lines)):]...)
+}
+
+// Mark is the present end of the console, for WaitFor.
+func (m *Machine) Mark() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.lines)
+}
+
+// WaitFor waits until a line after the mark matches.
+func (m *Machine) WaitFor(ctx context.Context, mark int, re *regexp.Regexp) (Line, error) {
+	for {
+		m.mu.Lock()
+		changed, lines, off := m.changed, m.lines, m.cmd == nil
+		m.mu.Unlock()
+		for ; mark < len(lines); mark++ {
+			if re.MatchString(lines[mark].Text) {
+				return lines[mark], nil
+			}
+		}
+		if off {
+			return Line{}, fmt.Errorf("%s is off; it never said %q%s", m.Name, re, m.tail())
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return Line{}, fmt.Errorf("%s has not said %q: %w%s", m.Name, re, ctx.Err(), m.tail())
+		}
+	}
+}
+
+// tail is the end of the console, for an error.
+func (m *Machine) tail() string {
+	ls := m.Lines(max(0, m.Mark()-15))
+	var b strings.Builder
+	b.WriteString("; its console ended with:")
+	for _, l := range ls {
+		fmt.Fprintf(&b, "\n  %7.1f %s", l.At.Seconds(), l.Text)
+	}
+	return b.String()
+}

@@ -1,0 +1,137 @@
+package lab
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// needRoot skips what needs a network namespace.
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, for a network namespace of its own")
+	}
+	if _, err := exec.LookPath("ip"); err != nil {
+		t.Skip("needs ip (Debian package iproute2)")
+	}
+}
+
+func TestSegment(t *testing.T) {
+	needRoot(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	s, err := NewSegment(ctx)
+	if err != nil {
+		t.Skip("this system does not let us make a network namespace:", err)
+	}
+	defer s.Close()
+	out := new(strings.Builder)
+	c := exec.Command("ip", "-o", "-4", "addr", "show", "dev", s.Bridge)
+	c.Stdout = out
+	if err := s.Start(c); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Wait(); err != nil || !strings.Contains(out.String(), ServerIP+"/24") {
+		t.Error("a process inside sees", out, err)
+	}
+	if names, err := net.Interfaces(); err != nil || strings.Contains(strings.Join(interfaceNames(names), " "), s.Bridge) {
+		t.Error("the bridge is outside:", err)
+	}
+	var l net.Listener
+	if err := s.inside(func() (err error) { l, err = net.Listen("tcp", ServerIP+":0"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			c.Write([]byte("hello"))
+			c.Close()
+		}
+	}()
+	outside, err := s.Forward(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("tcp", outside)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	buf := make([]byte, 16)
+	if n, err := conn.Read(buf); err != nil || string(buf[:n]) != "hello" {
+		t.Error("through the forwarder:", string(buf[:n]), err)
+	}
+}
+
+func interfaceNames(is []net.Interface) []string {
+	var ns []string
+	for _, i := range is {
+		ns = append(ns, i.Name)
+	}
+	return ns
+}
+
+// What a killed run has left is removed, and a living run is left alone.
+func TestSegmentsOfTheDeadAreSwept(t *testing.T) {
+	needRoot(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	alive, err := NewSegment(ctx)
+	if err != nil {
+		t.Skip("this system does not let us make a network namespace:", err)
+	}
+	defer alive.Close()
+	dead, err := NewSegment(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := exec.Command("sleep", "600")
+	if err := dead.Start(left); err != nil {
+		t.Fatal(err)
+	}
+	dead.lock.Close() // as when its process is killed; only the lock goes at once
+	next, err := NewSegment(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer next.Close()
+	if err := left.Wait(); err == nil || left.ProcessState.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Error("a process of the dead run lives:", err)
+	}
+	if _, err := os.Stat("/run/netns/" + alive.Name); err != nil {
+		t.Error("a living run's namespace is gone:", err)
+	}
+	if next.Name != dead.Name { // the name is free again
+		if _, err := os.Stat("/run/netns/" + dead.Name); err == nil {
+			t.Error("the dead run's namespace is still there")
+		}
+	}
+	close(dead.gone)
+}
+
+func TestConsoleLines(t *testing.T) {
+	m := &Machine{MachineSpec: MachineSpec{Name: "m"}, changed: make(chan struct{})}
+	m.hear("\x1b[2J\x1b[01;01HSeaBIOS (ver")
+	m.hear("sion 1)\r\n\r\n  \r\nnet0: ")
+	if got := m.Lines(0); len(got) != 1 || got[0].Text != "SeaBIOS (version 1)" {
+		t.Errorf("%q", got)
+	}
+	mark := m.Mark()
+	m.hear("up\n")
+	m.cmd = &exec.Cmd{} // it is on
+	l, err := m.WaitFor(t.Context(), mark, regexp.MustCompile(`^net0: up$`))
+	if err != nil || l.Text != "net0: up" {
+		t.Error(l, err)
+	}
+	m.cmd = nil
+	if _, err := m.WaitFor(t.Context(), mark, regexp.MustCompile(`never`)); err == nil || !strings.Contains(err.Error(), "m is off") {
+		t.Error(err)
+	}
+}
