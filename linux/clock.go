@@ -1,0 +1,17 @@
+package linux
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// SetClock sets the system's clock.
+func (m *Machine) SetClock(t time.Time) error {
+	tv := unix.NsecToTimeval(t.UnixNano())
+	if err := unix.Settimeofday(&tv); err != nil {
+		return fmt.Errorf("the clock cannot be set: %w", err)
+	}
+	return nil
+}
