@@ -1,0 +1,285 @@
+package booter
+
+import (
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"muster.internal"
+	"muster.internal/dhcp"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+// A firmware is a machine's end of DHCP, as it arrives by way of a relay that
+// asks for answers on its own port (RFC 8357), since port 67 needs root.
+type firmware struct {
+	t    *testing.T
+	conn *net.UDPConn
+	mac  dhcp.MAC
+	arch byte
+	ipxe bool
+}
+
+func newFirmware(t *testing.T, b *Booter, mac string, arch byte) *firmware {
+	t.Helper()
+	m, err := dhcp.ParseMAC(mac)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.DialUDP("udp4", nil, &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: b.Ports().DHCP})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return &firmware{t: t, conn: c, mac: m, arch: arch}
+}
+
+func (f *firmware) message(typ dhcp.MessageType) *dhcp.Packet {
+	p := &dhcp.Packet{Op: dhcp.BootRequest, Hops: 1, XID: 42, GIAddr: netip.MustParseAddr("127.0.0.1")}
+	p.SetMAC(f.mac)
+	p.Set(dhcp.OptMessageType, []byte{byte(typ)})
+	p.Set(dhcp.OptClassID, []byte("PXEClient:Arch:00007:UNDI:003000"))
+	p.Set(dhcp.OptArch, []byte{0, f.arch})
+	if f.ipxe {
+		p.Set(dhcp.OptUserClass, []byte("iPXE"))
+	}
+	p.Set(dhcp.OptRelayInfo, []byte{dhcp.RelayCircuitID, 3, 'b', 'r', '1', dhcp.RelaySourcePort, 0})
+	return p
+}
+
+// ask sends a message and returns the answer, nil when none comes.
+func (f *firmware) ask(p *dhcp.Packet, patience time.Duration) *dhcp.Packet {
+	f.t.Helper()
+	if _, err := f.conn.Write(p.Append(nil)); err != nil {
+		f.t.Fatal(err)
+	}
+	f.conn.SetReadDeadline(time.Now().Add(patience))
+	buf := make([]byte, 2048)
+	n, err := f.conn.Read(buf)
+	if err != nil {
+		return nil
+	}
+	var a dhcp.Packet
+	if err := a.Parse(buf[:n]); err != nil {
+		f.t.Fatal(err)
+	}
+	return &a
+}
+
+// lease goes through DISCOVER and REQUEST until there is an ACK.
+func (f *firmware) lease() *dhcp.Packet {
+	f.t.Helper()
+	var offer *dhcp.Packet
+	until(f.t, f.mac.String()+" gets an offer", func() bool {
+		offer = f.ask(f.message(dhcp.Discover), 100*time.Millisecond)
+		return offer != nil
+	})
+	req := f.message(dhcp.Request)
+	req.Set(dhcp.OptServerID, offer.Get(dhcp.OptServerID))
+	a := offer.YIAddr.As4()
+	req.Set(dhcp.OptRequestedIP, a[:])
+	ack := f.ask(req, 5*time.Second)
+	if ack == nil || ack.Type() != dhcp.Ack || ack.YIAddr != offer.YIAddr {
+		f.t.Fatalf("REQUEST got %+v", ack)
+	}
+	return ack
+}
+
+// TestCapturedFirmware replays what real firmware sent. Each line of the golden
+// file is a request and the answer it gets, or the reason for silence.
+func TestCapturedFirmware(t *testing.T) {
+	p := newPlane()
+	ref := p.addImage("node-1", "kernel", "initrd")
+	p.policy.Networks = adminNetwork()
+	for i, m := range []string{"a1", "b1", "c1", "d1", "e1", "f1"} {
+		r := enrolled(i, ref)
+		r.MAC = "52:54:00:77:00:" + m
+		p.set(r)
+	}
+	b, _ := run(t, loopback(t, p))
+	staged(t, b, ref)
+	// Captures name their own server: take its address, as if it were us.
+	b.cfg.Address = netip.MustParseAddr("10.77.0.1")
+	b.site.HTTP = netip.MustParseAddrPort("10.77.0.1:80")
+	r := &responder{b: b}
+	var out strings.Builder
+	var req, ans dhcp.Packet
+	for _, f := range capturedRequests(t) {
+		if err := req.Parse(f.payload); err != nil {
+			t.Fatal(err)
+		}
+		if v := req.Get(dhcp.OptRequestedIP); v != nil { // what that other server gave
+			m, _ := req.MAC()
+			copy(v, parse4(b.dir.lookup(m).Address))
+		}
+		before := b.Counters()
+		raw := req.Append(nil)
+		got, dst := r.answer(raw, f.src, 0)
+		fmt.Fprintf(&out, "%s %v arch %x ipxe %v\n", f.file, req.Type(), req.Get(dhcp.OptArch), req.IPXE())
+		if got == nil {
+			fmt.Fprintf(&out, "    silence: %s\n", grown(before, b.Counters()))
+			continue
+		}
+		if err := ans.Parse(got); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&out, "    %v to %v, %d bytes, flags %04x, your %v, server %v, file %q\n", ans.Type(), dst, len(got), ans.Flags, ans.YIAddr, ans.SIAddr, ans.File)
+		for _, o := range ans.Options {
+			fmt.Fprintf(&out, "        %d %x %s\n", o.Code, o.Value, readable(o.Value))
+		}
+	}
+	golden(t, "testdata/captured.golden", out.String())
+}
+
+func readable(b []byte) string {
+	for _, c := range b {
+		if c < ' ' || c > '~' || len(b) < 5 {
+			return ""
+		}
+	}
+	return string(b)
+}
+
+func parse4(s string) []byte {
+	a := netip.MustParseAddr(s).As4()
+	return a[:]
+}
+
+func grown(before, after map[string]int64) string {
+	for name, n := range after {
+		if n > before[name] && strings.HasPrefix(name, "dhcp_") {
+			return name
+		}
+	}
+	return "nothing was counted"
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	if *update {
+		os.MkdirAll(filepath.Dir(name), 0o755)
+		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs (rewrite with -update):\n%s", name, got)
+	}
+}
+
+type captured struct {
+	file    string
+	src     netip.AddrPort
+	payload []byte
+}
+
+// capturedRequests are the DHCP requests of the captures that package dhcp keeps.
+func capturedRequests(t testing.TB) (out []captured) {
+	files, _ := filepath.Glob("../dhcp/testdata/pcap/gold-*.pcap")
+	for _, name := range files {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for b = b[24:]; len(b) >= 16; {
+			n := int(binary.LittleEndian.Uint32(b[8:]))
+			eth := b[16 : 16+n]
+			b = b[16+n:]
+			if len(eth) < 42 || binary.BigEndian.Uint16(eth[12:]) != 0x0800 || eth[23] != 17 || binary.BigEndian.Uint16(eth[36:]) != 67 {
+				continue
+			}
+			u := eth[14+int(eth[14]&15)*4:]
+			if u[8] == dhcp.BootRequest {
+				out = append(out, captured{filepath.Base(name), netip.AddrPortFrom(netip.AddrFrom4([4]byte(eth[26:30])),
+					binary.BigEndian.Uint16(u)), u[8:binary.BigEndian.Uint16(u[4:])]})
+			}
+		}
+	}
+	if len(out) < 20 {
+		t.Fatalf("only %d captured requests", len(out))
+	}
+	return out
+}
+
+func TestPacketPathMakesNoGarbage(t *testing.T) {
+	p := newPlane()
+	ref := p.addImage("node-1", "kernel", "initrd")
+	p.policy.Networks = adminNetwork()
+	p.set(enrolled(1, ref))
+	p.set(muster.BootRecord{MAC: mac(2), State: muster.BootDecommissioned})
+	b, _ := run(t, loopback(t, p))
+	staged(t, b, ref)
+	r := &responder{b: b, out: make([]byte, 0, 2048), buf: make([]byte, 0, 512)}
+	src := netip.MustParseAddrPort("127.0.0.1:4011")
+	for name, f := range map[string]*firmware{"served": newFirmware(t, b, mac(1), 7), "silent": newFirmware(t, b, mac(2), 7)} {
+		msg := f.message(dhcp.Discover).Append(nil)
+		got, _ := r.answer(msg, src, 0) // the first time there is something to report and to log
+		if (got != nil) != (name == "served") {
+			t.Fatalf("%s: %x", name, got)
+		}
+		until(t, "the sighting is told", func() bool { return len(p.sightings()) > 0 })
+		if n := testing.AllocsPerRun(100, func() { r.answer(msg, src, 0) }); n != 0 {
+			t.Errorf("%s: %v allocations for each packet", name, n)
+		}
+	}
+}
+
+func BenchmarkAnswer(b *testing.B) {
+	bo := &Booter{cfg: Config{Name: "b", Address: netip.MustParseAddr("10.77.0.1")}, now: time.Now, dir: NewDirectory(), tally: &tally{}, loaders: &loaders{}}
+	p := newPlane()
+	ref := p.addImage("node-1", "kernel", "initrd")
+	i := p.images[ref.Digest]
+	bo.stage = &stage{images: map[string]*muster.Image{ref.Digest: &i}}
+	bo.loaders.files.Store(&map[string][]byte{"snponly.efi": {1}})
+	bo.sight = newSightings("b", p, bo.dir, nil, bo.tally)
+	pol := muster.DefaultBootPolicy()
+	pol.Networks = adminNetwork()
+	f := muster.BooterFeed{Policy: &pol}
+	for n := range 10000 {
+		f.Records = append(f.Records, enrolled(n, ref))
+	}
+	bo.dir.Apply(0, f)
+	fw := &firmware{mac: dhcp.MAC{0x52, 0x54, 0, 0x77, 0, 7}, arch: 7}
+	msg := fw.message(dhcp.Discover).Append(nil)
+	r := &responder{b: bo, out: make([]byte, 0, 2048), buf: make([]byte, 0, 512)}
+	src := netip.MustParseAddrPort("127.0.0.1:4011")
+	for b.Loop() {
+		if out, _ := r.answer(msg, src, 0); out == nil {
+			b.Fatal("silence")
+		}
+	}
+}
+
+func TestNoise(t *testing.T) {
+	p := newPlane()
+	b, _ := run(t, loopback(t, p))
+	f := newFirmware(t, b, mac(1), 0)
+	for _, raw := range [][]byte{nil, {1}, make([]byte, 300), make([]byte, 5000)} {
+		f.conn.Write(raw)
+	}
+	reply := f.message(dhcp.Offer)
+	reply.Op = dhcp.BootReply
+	f.conn.Write(reply.Append(nil))
+	infini := f.message(dhcp.Discover)
+	infini.HType = 32
+	f.conn.Write(infini.Append(nil))
+	until(t, "noise is counted", func() bool {
+		c := b.Counters()
+		return c["dhcp_malformed"] >= 4 && c["dhcp_not_ethernet"] == 1
+	})
+	if len(p.sightings()) != 0 {
+		t.Errorf("noise was reported as machines: %+v", p.sightings())
+	}
+}
