@@ -27,7 +27,6 @@ func bootRows() []*lifecycle {
 		{On: Sight, From: in(disc, enring, enred, decom), Stay: true, Doc: "last_seen moves"},
 		{On: Admit, From: in(disc), Needs: all(autoEnroll, onAllowlist, onNetwork, addressable), To: enring},
 		{On: Admit, From: in(enring), Already: true},
-		{On: StartProbe, From: in(disc), Stay: true},
 		{On: SetRecord, From: in(unseen), To: disc},
 		{On: SetRecord, From: in(disc, enring, enred, decom), Stay: true},
 		{On: Enroll, From: in(unseen, disc), Needs: all(onNetwork, addressable), To: enring},

@@ -107,8 +107,6 @@ var (
 var (
 	settingUp = inside("setting up", "it is being set up", "it is not being set up",
 		func(s *State, _ int) bool { return s.Registration == muster.SettingUp })
-	approved = inside("approved", "its registration is approved", "its registration is not approved",
-		func(s *State, _ int) bool { return s.Registration == muster.Approved })
 	claimOpen = inside("claim open", "its claim code is open", "its claim code has lapsed",
 		func(s *State, _ int) bool { return s.Claim == ClaimOpen })
 	keyLive = inside("key live", "its key works", "its key does not work",
@@ -123,7 +121,11 @@ var (
 		func(s *State, _ int) bool { return s.Tombstone == NoTombstone })
 	nodeGone = inside("node gone", "its node is decommissioned", "its node is not decommissioned",
 		func(s *State, _ int) bool { return s.NodeState == NoNode || s.NodeState == muster.NodeDecommissioned })
-	nodeLive    = not(nodeGone)
+	nodeLive  = not(nodeGone)
+	nodeStays = inside("node stays", "it has a node that was not told to leave", "it has no node, or one that was told to leave",
+		func(s *State, m int) bool {
+			return !nodeGone.holds(s, m, nil) && !nodeLeaving.holds(s, m, nil)
+		})
 	nodeLeaving = inside("node leaving", "its node was told to leave", "nobody told its node to leave",
 		func(s *State, _ int) bool {
 			return s.NodePolicy == muster.PolicyGracefulRemove || s.NodePolicy == muster.PolicyExpunged

@@ -38,8 +38,12 @@ func policyRows() *lifecycle {
 		{On: Expunge, From: in(gone), Already: true},
 	}
 	for _, e := range adopting {
+		rows = append(rows, R{On: e, From: in(NoPolicy), To: serve, Doc: "a new node"})
+		if e == SetupComplete { // a machine that is being set up has no live node
+			rows = append(rows, R{On: e, From: in(remove, gone), To: serve, Doc: "the machine comes back as a new node"})
+			continue
+		}
 		rows = append(rows,
-			R{On: e, From: in(NoPolicy), To: serve, Doc: "a new node"},
 			R{On: e, From: in(remove, gone), When: all(nodeGone), To: serve, Doc: "the machine comes back as a new node"},
 			R{On: e, From: in(remove), When: all(nodeLive), Stay: true},
 			R{On: e, From: in(serve, noProv, quiesce), Stay: true, Doc: "the same node"})
@@ -74,7 +78,7 @@ func nodeStateRows() *lifecycle {
 	)
 	type R = row[muster.NodeState]
 	rows := []R{
-		{On: Confirm, From: in(initial), Needs: all(approved, keyLive, inventoryIn), To: serving},
+		{On: Confirm, From: in(initial), Needs: all(keyLive, inventoryIn), To: serving},
 		{On: Confirm, From: in(serving), Already: true},
 		{On: Quiesced, From: in(initial, serving), Needs: all(toQuiesce, nothingRuns), To: quiesced},
 		{On: Quiesced, From: in(quiesced), Already: true},
@@ -85,7 +89,11 @@ func nodeStateRows() *lifecycle {
 	}
 	for _, e := range adopting {
 		rows = append(rows,
-			R{On: e, From: in(NoNode, decom), To: initial, Doc: "a new node"},
+			R{On: e, From: in(NoNode, decom), To: initial, Doc: "a new node"})
+		if e == SetupComplete {
+			continue
+		}
+		rows = append(rows,
 			R{On: e, From: in(initial, serving, quiesced), Stay: true, Doc: "the same node"})
 	}
 	for _, e := range ending {
@@ -116,8 +124,8 @@ func diskRows() []*lifecycle {
 	type P = row[muster.DiskPolicy]
 	type S = row[muster.DiskState]
 	policy := []P{
-		{On: AdoptDisk, From: in(NoDiskPolicy), Needs: all(nodeLive), To: serve},
-		{On: AdoptDisk, From: in(remove, gone), Needs: all(nodeLive, diskGone), To: serve, Doc: "as a new disk"},
+		{On: AdoptDisk, From: in(NoDiskPolicy), Needs: all(nodeStays), To: serve},
+		{On: AdoptDisk, From: in(remove, gone), Needs: all(nodeStays, diskGone), To: serve, Doc: "as a new disk"},
 		{On: AdoptDisk, From: in(serve), Already: true},
 		{On: RemoveDisk, From: in(serve), To: remove},
 		{On: RemoveDisk, From: in(remove), Already: true},
@@ -135,11 +143,14 @@ func diskRows() []*lifecycle {
 	for _, e := range []muster.Event{SetupComplete, Refresh} {
 		policy = append(policy,
 			P{On: e, From: in(NoDiskPolicy, remove, gone), When: all(adopts), To: serve, Doc: "the disks of the approved plan"},
-			P{On: e, From: in(NoDiskPolicy, serve, remove, gone), When: all(not(adopts)), Stay: true})
+			P{On: e, From: in(NoDiskPolicy, remove, gone), When: all(not(adopts)), Stay: true})
 		state = append(state,
 			S{On: e, From: in(NoDisk, decom), When: all(adopts), To: live},
-			S{On: e, From: in(NoDisk, live, decom), When: all(not(adopts)), Stay: true})
+			S{On: e, From: in(NoDisk, decom), When: all(not(adopts)), Stay: true})
 	}
+	// Only a machine that is being set up has no disk in service for certain.
+	policy = append(policy, P{On: Refresh, From: in(serve), Stay: true})
+	state = append(state, S{On: Refresh, From: in(live), Stay: true})
 	for _, e := range []muster.Event{Expunge, DecommissionNode, FactoryReset, Delete} {
 		policy = append(policy,
 			P{On: e, From: in(serve), To: gone},

@@ -24,7 +24,8 @@ type Refusal struct {
 	verbs []string
 }
 
-func (r *rules) refuse(s *State, i *Info, l *lifecycle, m int, unmet []*Fact) *Refusal {
+func (r *rules) refuse(s *State, i *Info, m int, unmet []*Fact) *Refusal {
+	l := r.hearing[i.Event][0].l
 	f := &Refusal{Event: i.Event, Lifecycle: l.name, State: l.at(s, m), Unmet: unmet, verb: i.Verb,
 		Allowed: r.allowed(s, i.By, i.Subject, m)}
 	if f.State == "" {

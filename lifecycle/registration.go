@@ -158,8 +158,8 @@ func imageRows() *lifecycle {
 			{State: Assigned, Doc: "the policy's enrollment image as it was at the approval"},
 		},
 		[]R{
-			{On: ApproveSetup, From: both, When: all(enrollmentPI), To: Assigned},
-			{On: ApproveSetup, From: both, When: all(not(enrollmentPI)), To: NoImage},
+			{On: ApproveSetup, From: in(NoImage), When: all(enrollmentPI), To: Assigned},
+			{On: ApproveSetup, From: in(NoImage), When: all(not(enrollmentPI)), Stay: true},
 			{On: SetupFailed, From: both, To: NoImage},
 			{On: Void, From: both, To: NoImage},
 			{On: Expire, From: both, To: NoImage},

@@ -161,7 +161,8 @@ type rules struct {
 	events     []Info
 	lifecycles []*lifecycle
 
-	info    map[muster.Event]*Info
+	info map[muster.Event]*Info
+	// hearing has an event's hearers, the owner first.
 	hearing map[muster.Event][]hearer
 }
 
@@ -220,27 +221,32 @@ func (r *rules) apply(old State, e muster.Event, member int, f *Facts) (State, e
 	if n := info.members(&old); n >= 0 && (member < 0 || member >= n) || n < 0 && member != -1 {
 		return old, fmt.Errorf("%s is about %s, and there is no number %d of them", e, info.Subject, member)
 	}
-	hs := r.hearing[e]
-	if len(hs) == 0 || !hs[0].owner {
-		return old, fmt.Errorf("nobody owns the event %q", e)
+	next, accepted, unmet := r.step(&old, info, member, f)
+	if !accepted {
+		return old, r.refuse(&old, info, member, unmet)
 	}
-	owner := hs[0]
-	row, unmet := owner.l.match(owner.rows, &old, member, f)
+	return next, nil
+}
+
+// step is apply for an event and a member that exist.
+func (r *rules) step(old *State, info *Info, member int, f *Facts) (next State, accepted bool, unmet []*Fact) {
+	hs := r.hearing[info.Event]
+	row, unmet := hs[0].l.match(hs[0].rows, old, member, f)
 	switch {
 	case row == nil:
-		return old, r.refuse(&old, info, owner.l, member, unmet)
+		return *old, false, unmet
 	case row.Already:
-		return old, nil
+		return *old, true, nil
 	}
-	next := old.clone()
+	next = old.clone()
 	for _, h := range hs {
-		for m := range h.l.targets(&old, info, member) {
-			if row, _ := h.l.match(h.rows, &old, m, f); row != nil && !row.Stay {
+		for m := range h.l.targets(old, info, member) {
+			if row, _ := h.l.match(h.rows, old, m, f); row != nil && !row.Stay {
 				h.l.set(&next, m, row.To)
 			}
 		}
 	}
-	return next, nil
+	return next, true, nil
 }
 
 // members is how many of the event's subject there are, -1 if it is about the
@@ -290,7 +296,7 @@ func (r *rules) allowed(s *State, by Actor, on Subject, member int) (es []muster
 	for i := range r.events {
 		info := &r.events[i]
 		hs := r.hearing[info.Event]
-		if info.By != by || info.Subject != on || len(hs) == 0 || !hs[0].owner {
+		if info.By != by || info.Subject != on {
 			continue
 		}
 		if n := info.members(s); n >= 0 && (member < 0 || member >= n) {

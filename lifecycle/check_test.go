@@ -1,0 +1,504 @@
+package lifecycle
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"muster.internal"
+)
+
+// A world is one set of starting states that the checker explores to the end.
+type world struct {
+	name   string
+	starts []State
+	skip   []muster.Event // events that are left out, to keep the product small
+	// covers is the scope whose rows all happen here or nowhere.
+	covers []scope
+}
+
+// Events by what they are about, for worlds that leave some out.
+var (
+	ownRecord  = []muster.Event{RescueOn, RescueOff, ExpireRescue, Pin, Unpin, SetRecord, StartProbe, Dismiss, ExpireProbe, Enroll}
+	ownDisk    = []muster.Event{RemoveDisk, KeepDisk, DecommissionDisk, AdoptDisk, ExpungeDisk}
+	ownNode    = []muster.Event{NoProvision, Quiesce, Resume, Quiesced, Resumed, Confirm}
+	ownMachine = []muster.Event{Survey, ExpireCode, ExpireKey, Deliver, CancelSetup, SetupFailed, Void}
+)
+
+// A record of another machine, in every state that it may have there, and one
+// that nobody has seen.
+func records(more ...Boot) []State {
+	var ss []State
+	for _, b := range []Boot{
+		{},
+		{State: muster.Enrolling, Bound: BoundOther, Address: AddressReserved},
+		{State: muster.Enrolled, Bound: BoundOther, Address: AddressReserved, Assigned: Assigned},
+		{State: muster.BootDecommissioned, Bound: BoundOther, Address: AddressReserved, Assigned: Assigned},
+	} {
+		ss = append(ss, State{Boots: append(slices.Clone(more), b)})
+	}
+	return ss
+}
+
+func disks(d ...Disk) State { return State{Disks: d} }
+
+// The worlds that leave nothing out. What happens to records and disks moves
+// nothing of the machine, and neither looks at the other (promises say so):
+// each of these is enough for the rows of its own scope.
+var (
+	alone     = world{"no record, no disk", []State{{}}, nil, []scope{perMachine}}
+	oneDisk   = world{"one disk", []State{disks(Disk{Planned: true}), disks(Disk{})}, nil, []scope{perDisk}}
+	oneRecord = world{"one record", records(), nil, []scope{perRecord}}
+)
+
+// worlds have none, one and two records and disks. The second member's worlds
+// leave out the events that look at nothing but one member, or at no member,
+// which the worlds of one member explore in full.
+func worlds() []world {
+	planned, other := Disk{Planned: true}, Disk{}
+	return []world{alone, oneDisk, oneRecord,
+		{"two disks", []State{disks(planned, other), disks(planned, planned)}, slices.Concat(ownNode, ownMachine), nil},
+		{"two records", records(Boot{}), slices.Concat(ownRecord, ownNode, ownMachine), nil},
+		{"two records and two disks", []State{{Boots: []Boot{{}, {}}, Disks: []Disk{planned, other}}}, slices.Concat(ownRecord, ownNode, ownMachine, ownDisk), nil},
+	}
+}
+
+// smallWorlds are enough to notice nearly everything, and quick: mutants meet
+// them first, one after the other. The scope is that of the row that was
+// changed.
+func smallWorlds(sc scope) []world {
+	var machine []muster.Event
+	for _, i := range events() {
+		if i.Subject != BootRecords {
+			machine = append(machine, i.Event)
+		}
+	}
+	record := world{"one record and no machine", records(), machine, nil}
+	bare := world{"one record, bare", records(), slices.Concat(ownNode, ownMachine, []muster.Event{Register, Approve, Disable}), nil}
+	plain := world{"one record, plain", records(), slices.Concat(ownRecord, ownNode, ownMachine), nil}
+	disk := world{"one disk, plain", []State{disks(Disk{Planned: true}), disks(Disk{})}, slices.Concat(ownNode, ownMachine, []muster.Event{Register, Approve}), nil}
+	switch sc {
+	case perRecord:
+		return []world{record, plain, bare}
+	case perDisk:
+		return []world{disk, oneDisk}
+	}
+	return []world{alone, plain, disk, bare}
+}
+
+// key is a State that can be compared.
+type key struct {
+	core  core
+	boots [2]Boot
+	disks [2]Disk
+}
+
+func keyOf(s *State) (k key) {
+	k.core = s.core()
+	copy(k.boots[:], s.Boots)
+	copy(k.disks[:], s.Disks)
+	return k
+}
+
+// A step is something that the rules let happen.
+type step struct {
+	rules     *rules
+	old, next *State
+	info      *Info
+	e         muster.Event
+	m         int
+	f         *Facts
+}
+
+// boot is the record that the step is about, before and after.
+func (s *step) boot() (Boot, Boot) { return s.old.Boots[s.m], s.next.Boots[s.m] }
+func (s *step) disk() (Disk, Disk) { return s.old.Disks[s.m], s.next.Disks[s.m] }
+
+func (s *step) is(es ...muster.Event) bool { return slices.Contains(es, s.e) }
+
+// A checker explores worlds and collects complaints.
+type checker struct {
+	r       *rules
+	combos  map[muster.Event][]Facts
+	used    map[*anyRow]map[string]bool
+	reached map[string]bool
+	// stop ends the check at the first complaint.
+	stop       bool
+	now        step
+	next       State
+	complaints []string
+	seen       map[string]bool
+	states     int
+	steps      int
+}
+
+// check explores every world; with stop, it ends at the first complaint.
+func check(r *rules, ws []world, stop bool) *checker {
+	c := &checker{r: r, stop: stop, combos: map[muster.Event][]Facts{}, used: map[*anyRow]map[string]bool{},
+		reached: map[string]bool{}, seen: map[string]bool{}}
+	if c.form(); len(c.complaints) > 0 {
+		return c // rules without form cannot be explored
+	}
+	for _, i := range r.events {
+		c.combos[i.Event] = combinations(table.hearing[i.Event]) // a mutant is asked what the real rows are
+	}
+	for _, w := range ws {
+		if c.done() {
+			return c
+		}
+		c.explore(w)
+	}
+	if !c.done() {
+		for _, w := range ws {
+			for _, sc := range w.covers {
+				c.dead(sc)
+			}
+		}
+	}
+	return c
+}
+
+func (c *checker) done() bool { return c.stop && len(c.complaints) > 0 }
+
+// say keeps the first story for a complaint, which is the shortest.
+func (c *checker) say(what, where string) {
+	if !c.seen[what] {
+		c.seen[what] = true
+		c.complaints = append(c.complaints, what+": "+where)
+	}
+}
+
+// combinations lists every way in which the outside facts that an event's rows
+// read may hold or not.
+func combinations(hs []hearer) []Facts {
+	var facts Facts
+	var bits []*bool
+	for _, h := range hs {
+		for _, row := range h.rows {
+			for _, f := range slices.Concat(row.When, row.Needs) {
+				if f.reads != nil && !slices.Contains(bits, f.reads(&facts)) {
+					bits = append(bits, f.reads(&facts))
+				}
+			}
+		}
+	}
+	var all []Facts
+	for n := range 1 << len(bits) {
+		for i, b := range bits {
+			*b = n>>i&1 == 0 // everything holds first
+		}
+		all = append(all, facts)
+	}
+	return all
+}
+
+// A path is how a state was come to.
+type path struct {
+	from int
+	step *step
+}
+
+func (c *checker) explore(w world) {
+	var states []*State
+	var paths []path
+	var edges [][]int32
+	index := map[key]int{}
+	add := func(s *State, p path) int {
+		k := keyOf(s)
+		i, known := index[k]
+		if !known {
+			i = len(states)
+			index[k] = i
+			kept := *s
+			s = &kept
+			if p.step != nil {
+				kept := *p.step
+				p.step = &kept
+			}
+			states, paths, edges = append(states, s), append(paths, p), append(edges, nil)
+		}
+		return i
+	}
+	story := func(i int, last string) string {
+		var words []string
+		if last != "" {
+			words = append(words, last)
+		}
+		for ; paths[i].from >= 0; i = paths[i].from {
+			words = append(words, paths[i].step.String())
+		}
+		slices.Reverse(words)
+		return fmt.Sprintf("with %s: %s", w.name, strings.Join(words, ", "))
+	}
+	for i := range w.starts {
+		add(&w.starts[i], path{-1, nil})
+	}
+	for i := 0; i < len(states) && !c.done(); i++ {
+		s := states[i]
+		for _, p := range promised.never {
+			if p.broken(s) {
+				c.say(p.name, story(i, ""))
+			}
+		}
+		c.wedged(s, func(what string) { c.say(what, story(i, "")) })
+		for n := range c.r.events {
+			info := &c.r.events[n]
+			if slices.Contains(w.skip, info.Event) {
+				continue
+			}
+			c.try(s, info, func(st *step) {
+				c.steps++
+				if done := after[st.e]; !done(st.next, st.m) {
+					c.say(fmt.Sprintf("%s does not lead where it should", st.e), story(i, st.String()))
+				}
+				for _, p := range promised.step {
+					if p.broken(st) {
+						c.say(p.name, story(i, st.String()))
+					}
+				}
+				c.listen(st, func(what string) { c.say(what, story(i, st.String())) })
+				j := add(st.next, path{i, st})
+				if !slices.Contains(edges[i], int32(j)) {
+					edges[i] = append(edges[i], int32(j))
+				}
+			}, func(st *step) {
+				for _, p := range promised.possible {
+					if p.broken(st) {
+						c.say(p.name, story(i, st.String()))
+					}
+				}
+			})
+		}
+	}
+	c.states += len(states)
+	if c.done() || len(w.skip) > 0 {
+		return
+	}
+	for _, p := range promised.always {
+		if i := unreachable(states, edges, p.is, p.excused); i >= 0 {
+			c.say(p.name, story(i, ""))
+		}
+	}
+}
+
+// try raises one event on every member and under every combination of facts.
+// The step that it hands on is good until the next.
+func (c *checker) try(s *State, info *Info, accepted, refused func(*step)) {
+	from, to := -1, 0
+	if n := info.members(s); n >= 0 {
+		from, to = 0, n
+	}
+	owner := c.r.hearing[info.Event][0]
+	for m := from; m < to; m++ {
+		combos := c.combos[info.Event]
+		at := owner.l.at(s, m)
+		if n := len(combos); n > 2 && !slices.ContainsFunc(owner.rows, func(r *anyRow) bool { return slices.Contains(r.From, at) }) {
+			combos = []Facts{combos[0], combos[n-1]} // no fact will help
+		}
+		for n := range combos {
+			next, ok, _ := c.r.step(s, info, m, &combos[n])
+			c.now = step{c.r, s, &c.next, info, info.Event, m, &combos[n]}
+			c.next = next
+			if ok {
+				accepted(&c.now)
+			} else {
+				refused(&c.now)
+			}
+		}
+	}
+}
+
+// String tells a step: the event, its member, and the facts that do not hold.
+func (s *step) String() string {
+	t := string(s.e)
+	if s.m >= 0 {
+		t += fmt.Sprintf("[%d]", s.m)
+	}
+	return t
+}
+
+// listen checks that no follower is deaf, that no two rows compete, and notes
+// which rows were used.
+func (c *checker) listen(st *step, say func(string)) {
+	hs := c.r.hearing[st.e]
+	already := false
+	for _, h := range hs {
+		for m := range h.l.targets(st.old, st.info, st.m) {
+			at, found := h.l.at(st.old, m), 0
+			for _, row := range h.rows {
+				if slices.Contains(row.From, at) && every(row.When, st.old, m, st.f) {
+					found++
+					u := c.used[row]
+					if u == nil {
+						u = map[string]bool{}
+						c.used[row] = u
+					}
+					u[at] = true
+					already = already || row.Already
+				}
+			}
+			if found == 0 {
+				say(fmt.Sprintf("%s is deaf to %s in %q", h.l.name, st.e, at))
+			}
+			if found > 1 {
+				say(fmt.Sprintf("%s has two rows for %s in %q", h.l.name, st.e, at))
+			}
+		}
+		if already {
+			return
+		}
+	}
+}
+
+// wedged complains of a state that is no rest and has no way on.
+func (c *checker) wedged(s *State, say func(string)) {
+	for _, l := range c.r.lifecycles {
+		for m := range l.targets(s, &Info{}, -1) {
+			at := l.at(s, m)
+			p := l.place(at)
+			if p == nil {
+				say(fmt.Sprintf("%s has no state %q", l.name, at))
+				continue
+			}
+			c.reached[l.name+"/"+at] = true
+			end := p.End
+			if end == nil || end.Unless != nil && end.Unless.holds(s, m, &everything) {
+				continue
+			}
+			next, ok := c.raise(s, l, m, end.Raises)
+			switch {
+			case !ok:
+				say(fmt.Sprintf("%s wedges in %q: %s is refused", l.name, at, end.Raises))
+			case l.at(&next, m) != end.Leads:
+				say(fmt.Sprintf("%s in %q: %s leads to %q", l.name, at, end.Raises, l.at(&next, m)))
+			case end.Unless != nil && !end.Unless.holds(&next, m, &everything):
+				say(fmt.Sprintf("%s in %q does not rest after %s", l.name, at, end.Raises))
+			}
+			if by := c.r.info[end.Raises].By; by != Clock && end.After > 0 || by != Control && end.After == 0 {
+				say(fmt.Sprintf("%s in %q: %s is not for %s to raise", l.name, at, end.Raises, by))
+			}
+			if end.Out == "" {
+				continue
+			}
+			if next, ok := c.raise(s, l, m, end.Out); !ok || l.at(&next, m) == at || c.r.info[end.Out].By != Operator {
+				say(fmt.Sprintf("%s in %q: %s is no way out", l.name, at, end.Out))
+			}
+		}
+	}
+}
+
+// raise applies an event for member m of l, everything outside permitting.
+func (c *checker) raise(s *State, l *lifecycle, m int, e muster.Event) (State, bool) {
+	switch n := c.r.info[e].members(s); {
+	case n < 0:
+		m = -1
+	case m < 0 || m >= n:
+		return *s, false
+	}
+	next, ok, _ := c.r.step(s, c.r.info[e], m, &everything)
+	return next, ok
+}
+
+func (l *lifecycle) place(at string) *anyPlace {
+	for i := range l.places {
+		if l.places[i].State == at {
+			return &l.places[i]
+		}
+	}
+	return nil
+}
+
+// unreachable finds the first state from which none that is is can be reached.
+func unreachable(states []*State, edges [][]int32, is, excused func(*State) bool) int {
+	back := make([][]int32, len(states))
+	for i, es := range edges {
+		for _, j := range es {
+			back[j] = append(back[j], int32(i))
+		}
+	}
+	can := make([]bool, len(states))
+	var todo []int32
+	for i, s := range states {
+		if is(s) {
+			can[i] = true
+			todo = append(todo, int32(i))
+		}
+	}
+	for len(todo) > 0 {
+		j := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		for _, i := range back[j] {
+			if !can[i] {
+				can[i] = true
+				todo = append(todo, i)
+			}
+		}
+	}
+	for i, s := range states {
+		if !can[i] && (excused == nil || !excused(s)) {
+			return i
+		}
+	}
+	return -1
+}
+
+// dead complains of rows, and of states, that never happen.
+func (c *checker) dead(sc scope) {
+	for _, l := range c.r.lifecycles {
+		if l.scope != sc {
+			continue
+		}
+		for i := range l.rows {
+			row := &l.rows[i]
+			for _, from := range row.From {
+				if !c.used[row][from] {
+					c.say(fmt.Sprintf("never happens: %s in %q hears %s", l.name, from, row.On), row.Doc)
+				}
+			}
+		}
+		for _, p := range l.places {
+			if !c.reached[l.name+"/"+p.State] {
+				c.say(fmt.Sprintf("never reached: %s %q", l.name, p.State), "")
+			}
+		}
+	}
+}
+
+// form checks what can be seen without exploring: who owns, who may refuse.
+func (c *checker) form() {
+	for _, i := range c.r.events {
+		if hs := c.r.hearing[i.Event]; len(hs) == 0 || !hs[0].owner || len(hs[0].rows) == 0 {
+			c.say(fmt.Sprintf("nobody owns %s", i.Event), "")
+		}
+	}
+	for _, i := range c.r.events {
+		if !slices.Contains(mayRaise[i.By], i.Event) {
+			c.say(fmt.Sprintf("%s is not for %s to raise", i.Event, i.By), "")
+		}
+	}
+	for _, l := range c.r.lifecycles {
+		for _, p := range l.places {
+			var after time.Duration
+			if p.End != nil {
+				after = p.End.After
+			}
+			want, ends := mustEnd[l.name+"/"+p.State]
+			if p.End != nil && after == 0 && p.End.Unless == nil {
+				c.say(fmt.Sprintf("%s in %q never rests", l.name, p.State), "")
+			}
+			if ends != (p.End != nil) || after != want.after || ends && p.End.Out != want.out {
+				c.say(fmt.Sprintf("%s in %q does not end as promised", l.name, p.State), "")
+			}
+		}
+		for _, row := range l.rows {
+			i := c.r.info[row.On]
+			switch {
+			case i == nil:
+				c.say(fmt.Sprintf("%s hears %s, which is no event", l.name, row.On), "")
+			case i.Owner != l.name && (len(row.Needs) > 0 || row.Already):
+				c.say(fmt.Sprintf("%s has conditions on %s and does not own it", l.name, row.On), "")
+			}
+		}
+	}
+}
