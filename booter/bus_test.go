@@ -1,0 +1,482 @@
+package booter
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+	"muster.internal"
+	"muster.internal/bus"
+)
+
+func silent(bus.Message) bus.Reply { return bus.Reply{} }
+
+func TestAnnounceAndSurvey(t *testing.T) {
+	b := startBus(t, BusOptions{}, newFakeControl())
+	b.machine(t, b.options(uuidA, macA, ipA), keyA, silent)
+	a := b.control.await(t, "announce", nil).a
+	if a.ServerUUID != uuidA || a.MAC != macA || a.Source != ipA || a.PublicKey != keyA || a.Booter != "booter-1" || len(a.Session) != 32 {
+		t.Errorf("announced %+v", a)
+	}
+	s := b.control.await(t, "survey", nil)
+	if s.session != a.Session || len(s.s.Disks) != 1 || s.s.Disks[0].Serial != "S1" {
+		t.Errorf("surveyed %+v", s.s)
+	}
+	uuid, mac, key, ok := b.Holder(a.Session)
+	if !ok || uuid != uuidA || mac != macA || key != keyA {
+		t.Errorf("held by %s %s %s %v", uuid, mac, key, ok)
+	}
+	if _, _, _, ok := b.Holder("00000000000000000000000000000000"); ok {
+		t.Error("a session that never was is held")
+	}
+}
+
+func TestImpostorFromAWrongAddress(t *testing.T) {
+	b := startBus(t, BusOptions{}, newFakeControl())
+	b.machine(t, b.options(uuidA, macA, ipA), keyA, silent)
+	session := b.control.await(t, "survey", nil).session
+	_, err := bus.Dial(t.Context(), b.options(uuidA, macA, ipB))
+	if err == nil || !strings.Contains(err.Error(), "403") {
+		t.Fatalf("the impostor is told %v", err)
+	}
+	c := b.control.await(t, "changed", nil).c
+	if c.Session != "" || c.Lost != "" || c.MAC != macA || c.Source != ipB || !strings.Contains(c.Reason, ipA) {
+		t.Errorf("told %+v", c)
+	}
+	if got := b.sessions(); len(got) != 1 || got[0] != session {
+		t.Errorf("sessions %v, want %s untouched", got, session)
+	}
+	if n := b.Counters()["bus_refused_names"]; n != 1 {
+		t.Errorf("counted %d", n)
+	}
+}
+
+func TestUnknownMACIsRefused(t *testing.T) {
+	b := startBus(t, BusOptions{}, newFakeControl())
+	for _, mac := range []string{"52:54:00:ff:ff:ff", "nonsense", ""} {
+		if _, err := bus.Dial(t.Context(), b.options(uuidA, mac, ipA)); err == nil || !strings.Contains(err.Error(), "403") {
+			t.Errorf("%q: %v", mac, err)
+		}
+	}
+	for _, uuid := range []string{"00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff", "x"} {
+		if _, err := bus.Dial(t.Context(), b.options(uuid, macA, ipA)); err == nil || !strings.Contains(err.Error(), "403") {
+			t.Errorf("%q: %v", uuid, err)
+		}
+	}
+}
+
+func TestWrongPassword(t *testing.T) {
+	b := startBus(t, BusOptions{}, newFakeControl())
+	for _, user := range []string{"muster", "other", ""} {
+		o := b.options(uuidA, macA, ipA)
+		o.User, o.Password = user, "S3cret"
+		if _, err := bus.Dial(t.Context(), o); err == nil || !strings.Contains(err.Error(), "403") {
+			t.Errorf("%q: %v", user, err)
+		}
+	}
+}
+
+// TestTakeover: from the right address, the newest connection holds the name,
+// and the one before is closed. That is how a half-open connection is
+// replaced, and an impostor that owns the address looks the same: the session
+// is another, and the control plane hears of it.
+func TestTakeover(t *testing.T) {
+	b := startBus(t, BusOptions{}, newFakeControl())
+	old, err := bus.Dial(t.Context(), b.options(uuidA, macA, ipA))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := old.Publish("ur.sysinfo."+uuidA+".1", sysinfo(uuidA, keyA)); err != nil {
+		t.Fatal(err)
+	}
+	first := b.control.await(t, "announce", nil).session
+	b.machine(t, b.options(uuidA, macA, ipA), keyB, silent)
+	second := b.control.await(t, "announce", func(s said) bool { return s.session != first })
+	if second.a.PublicKey != keyB {
+		t.Errorf("the newcomer announced %+v", second.a)
+	}
+	for err == nil { // the survey may have been sent to it before
+		_, err = old.Next(t.Context())
+	}
+	if !errors.Is(err, bus.ErrClosed) || !strings.Contains(err.Error(), "320") {
+		t.Errorf("the old connection ended with %v", err)
+	}
+	if _, _, _, ok := b.Holder(first); ok {
+		t.Error("the old session is still alive")
+	}
+	if err := b.Send(first, "1", "#!/bin/sh\n", nil); err == nil {
+		t.Error("a script goes to the old session")
+	}
+	if b.control.count("changed") != 0 {
+		t.Errorf("a takeover is told by its announcement alone: %s", b.control.all())
+	}
+}
+
+// TestTwoMachinesOneUUID: both are told apart by their MACs, and a script goes
+// to the one whose session is named.
+func TestTwoMachinesOneUUID(t *testing.T) {
+	b := startBus(t, BusOptions{}, newFakeControl())
+	ma := b.machine(t, b.options(uuidA, macA, ipA), keyA, silent)
+	mb := b.machine(t, b.options(uuidA, macB, ipB), keyB, silent)
+	b.until(t, "two sessions", func() bool { return len(b.sessions()) == 2 })
+	sa := b.control.await(t, "survey", func(s said) bool { u, m, _, _ := b.Holder(s.session); return u == uuidA && m == macA }).session
+	sb := b.control.await(t, "survey", func(s said) bool { return s.session != sa }).session
+	<-ma.ran
+	<-mb.ran
+	answer, forget := b.Expect("id1", uuidA, macB, sb, keyB)
+	defer forget()
+	if err := b.Send(sb, "id1", "#!/bin/sh\necho hi\n", map[string]string{"A": "b"}); err != nil {
+		t.Fatal(err)
+	}
+	if m := <-mb.ran; m.ID != "id1" || m.Script != "#!/bin/sh\necho hi\n" || m.Env["A"] != "b" {
+		t.Errorf("ran %+v", m)
+	}
+	if r := <-answer; r.Status != "0" {
+		t.Errorf("answer %+v", r)
+	}
+	select {
+	case m := <-ma.ran:
+		t.Errorf("the other machine ran %+v", m)
+	default:
+	}
+}
+
+// TestAnswerAfterReconnect: an answer may come by a later connection, if the
+// machine is the same and so is its key.
+func TestAnswerAfterReconnect(t *testing.T) {
+	for _, c := range []struct {
+		name, uuid, mac, ip, key string
+		ok                       bool
+	}{
+		{"same boot", uuidA, macA, ipA, keyA, true},
+		{"another boot", uuidA, macA, ipA, keyB, false},
+		{"no key", uuidA, macA, ipA, "", false},
+		{"another NIC", uuidA, macB, ipB, keyA, false},
+		{"another machine", uuidB, macB, ipB, keyA, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := startBus(t, BusOptions{}, newFakeControl())
+			b.control.survey = false
+			answer, forget := b.Expect("id1", uuidA, macA, "a session that is gone", keyA)
+			defer forget()
+			conn, err := bus.Dial(t.Context(), b.options(c.uuid, c.mac, c.ip))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			// the answer first: it must wait until we know whose it is
+			if err := conn.Publish("ur.execute-reply."+c.uuid+".id1", []byte(`{"exit_status":3,"stdout":"out","stderr":"err"}`)); err != nil {
+				t.Fatal(err)
+			}
+			if err := conn.Publish("ur.sysinfo."+c.uuid+".1", sysinfo(c.uuid, c.key)); err != nil {
+				t.Fatal(err)
+			}
+			if err := conn.Sync(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if !c.ok {
+				b.control.await(t, "announce", nil) // so that it has been dealt with
+				if n := b.Counters()["bus_refused_answers"]; n != 1 {
+					t.Errorf("%d refused", n)
+				}
+				select {
+				case r := <-answer:
+					t.Errorf("accepted %+v", r)
+				default:
+				}
+				return
+			}
+			if r := <-answer; r != (busReply{"id1", "3", "out", "err"}) {
+				t.Errorf("accepted %+v", r)
+			}
+		})
+	}
+}
+
+// TestIdentityChecks: none of these reaches the control plane.
+func TestIdentityChecks(t *testing.T) {
+	b := startBus(t, BusOptions{AskAfter: time.Hour}, newFakeControl())
+	b.control.survey = false
+	conn, err := bus.Dial(t.Context(), b.options(uuidA, macA, ipA))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	bad := [][2]string{
+		{"ur.sysinfo." + uuidA + ".1", `[]`}, {"ur.sysinfo." + uuidA + ".1", `null`}, {"ur.sysinfo." + uuidA + ".1", ``}, {"ur.sysinfo." + uuidA + ".1", `{`},
+		{"ur.sysinfo." + uuidA + ".1", `"` + uuidA + `"`}, {"ur.sysinfo." + uuidA + ".1", `{}`}, {"ur.sysinfo." + uuidA + ".1", `{"UUID":7}`},
+		{"ur.sysinfo." + uuidA + ".1", `{"uuid":"` + uuidA + `"}`}, // JSON keys are exact
+		{"ur.sysinfo." + uuidA + ".1", string(sysinfo(uuidB, keyA))},
+		{"ur.sysinfo." + uuidB + ".1", string(sysinfo(uuidB, keyA))}, // consistent, but not this queue's
+		{"ur.sysinfo." + uuidA + ".1", string(sysinfo("00000000-0000-0000-0000-000000000000", keyA))},
+		{"ur.sysinfo.x.1", string(sysinfo(uuidA, keyA))}, {"ur.startup." + uuidB, string(sysinfo(uuidA, keyA))},
+		{"ur.sysinfo." + uuidA + ".1", string(sysinfo(uuidA, "AAAA"))}, {"ur.sysinfo." + uuidA + ".1", string(sysinfo(uuidA, strings.Repeat("A", 43)+"="))},
+		{"ur.sysinfo." + uuidA + ".1", `{"UUID":"` + uuidA + `","Muster":[]}`},
+		{"ur.sysinfo." + uuidA + ".1", `{"UUID":"` + uuidA + `","x":"` + strings.Repeat("x", maxSysinfo) + `"}`},
+		{"ur.execute-reply." + uuidB + ".1", `{}`}, {"ur.execute-reply." + uuidA + ".1", `[]`},
+	}
+	for _, m := range bad {
+		if err := conn.Publish(m[0], []byte(m[1])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// neither for us nor refused: no machine speaks to another over us
+	conn.Publish("ur.execute."+uuidB+".1", []byte(`{"type":"script","script":"#!/bin/sh\n"}`))
+	if err := conn.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Publish("ur.sysinfo."+uuidA+".1", sysinfo(strings.ToUpper(uuidA), keyA)); err != nil {
+		t.Fatal(err)
+	}
+	b.control.await(t, "announce", nil)
+	if n := b.Counters()["bus_refused_messages"]; n != int64(len(bad)) {
+		t.Errorf("%d of %d refused", n, len(bad))
+	}
+	if b.control.count("announce") != 1 {
+		t.Errorf("announced: %s", b.control.all())
+	}
+	// another key on the same connection is another machine's
+	conn.Publish("ur.sysinfo."+uuidA+".2", sysinfo(uuidA, keyB))
+	if err := conn.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.Counters()["bus_refused_messages"]; n != int64(len(bad)+1) {
+		t.Errorf("%d refused, with the second key", n)
+	}
+}
+
+func TestFiveMebibytes(t *testing.T) {
+	b := startBus(t, BusOptions{}, newFakeControl())
+	b.control.survey = false
+	out := strings.Repeat("x", 8<<20) + "end\n"
+	b.machine(t, b.options(uuidA, macA, ipA), keyA, func(bus.Message) bus.Reply { return bus.Reply{Stdout: out, Stderr: strings.Repeat("\x01", 4<<20)} })
+	session := b.control.await(t, "announce", nil).session
+	b.until(t, "a session", func() bool { return len(b.sessions()) == 1 })
+	answer, forget := b.Expect("id1", uuidA, macA, session, keyA)
+	defer forget()
+	if err := b.Send(session, "id1", "#!/bin/sh\n", nil); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-answer; !strings.HasSuffix(r.Stdout, "xend\n") || len(r.Stdout) < 100<<10 {
+		t.Errorf("%d bytes of output", len(r.Stdout))
+	}
+	// what a stock agent sends at its limit passes, beyond ours the channel closes
+	conn, err := bus.Dial(t.Context(), b.options(uuidB, macB, ipB))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	reply := func(n int) error {
+		return conn.Publish("ur.execute-reply."+uuidB+".1", []byte(`{"exit_status":"ERR_CHILD_PROCESS_STDIO_MAXBUFFER","stdout":"`+strings.Repeat("y", n)+`"}`))
+	}
+	if err := errors.Join(reply(5<<20), conn.Sync(t.Context())); err != nil {
+		t.Errorf("5 MiB: %v", err)
+	}
+	reply(7 << 20)
+	if err := conn.Sync(t.Context()); err == nil || !strings.Contains(err.Error(), "311") {
+		t.Errorf("7 MiB: %v", err)
+	}
+}
+
+// TestManyMachines: two hundred at once, all announced; nothing is left when
+// they are gone.
+func TestManyMachines(t *testing.T) {
+	const n = 200
+	before := runtime.NumGoroutine()
+	d := NewDirectory()
+	var records []muster.BootRecord
+	for i := range n {
+		records = append(records, reserved(fmt.Sprintf("52:54:00:bb:00:%02x", i), fmt.Sprintf("127.0.6.%d", i+1)))
+	}
+	d.Apply(0, muster.BooterFeed{Seq: 1, Records: records})
+	b := startBus(t, BusOptions{Machines: d}, newFakeControl())
+	b.control.survey = false
+	var ms []*machine
+	for i, r := range records {
+		ms = append(ms, b.machine(t, b.options(fmt.Sprintf("564d9f2e-6d6c-4b4a-9a53-0000000000%02x", i), r.MAC, r.Address), keyA, silent))
+	}
+	b.until(t, "all sessions", func() bool { return len(b.sessions()) == n })
+	for i := range n {
+		b.control.await(t, "announce", func(s said) bool { return s.a.MAC == records[i].MAC })
+	}
+	for _, m := range ms[:n/2] {
+		m.stop()
+	}
+	b.until(t, "half of them gone", func() bool { return len(b.sessions()) == n/2 })
+	b.stop()
+	for _, m := range ms[n/2:] {
+		m.stop()
+	}
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); runtime.Gosched() {
+		if runtime.NumGoroutine() <= before+2 { // those that told us they are done may still be leaving
+			return
+		}
+	}
+	buf := make([]byte, 1<<16)
+	t.Errorf("%d goroutines before, %d after:\n%s", before, runtime.NumGoroutine(), buf[:runtime.Stack(buf, true)])
+}
+
+func TestLostSessionIsTold(t *testing.T) {
+	b := startBus(t, BusOptions{}, newFakeControl())
+	m := b.machine(t, b.options(uuidA, macA, ipA), keyA, silent)
+	session := b.control.await(t, "survey", nil).session
+	m.stop()
+	if c := b.control.await(t, "changed", nil).c; c.Lost != session || c.Session != "" || c.MAC != macA {
+		t.Errorf("told %+v", c)
+	}
+}
+
+// TestReservationMoves: a machine whose address is reserved for it no more is
+// not heard any longer.
+func TestReservationMoves(t *testing.T) {
+	b := startBus(t, BusOptions{}, newFakeControl())
+	conn, err := bus.Dial(t.Context(), b.options(uuidA, macA, ipA))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Next(t.Context()); err != nil { // it is asked who it is
+		t.Fatal(err)
+	}
+	r := reserved(macA, ipB)
+	r.Seq = 2
+	b.dir.Apply(1, muster.BooterFeed{Seq: 2, Records: []muster.BootRecord{r}})
+	if _, err := conn.Next(t.Context()); !errors.Is(err, bus.ErrClosed) || !strings.Contains(err.Error(), ipB) {
+		t.Errorf("it hears %v", err)
+	}
+}
+
+func TestConnectionLimits(t *testing.T) {
+	b := startBus(t, BusOptions{MaxConnections: 5, MaxPerSource: 3}, newFakeControl())
+	open := func(source string) (net.Conn, bool) {
+		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}}).Dial("tcp", b.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		c.Write([]byte("AMQP\x00\x00\x09\x01"))
+		_, err = c.Read(make([]byte, 1))
+		return c, err == nil
+	}
+	var got []bool
+	for _, source := range []string{ipA, ipA, ipA, ipA, ipB, ipB, "127.0.5.9"} {
+		_, ok := open(source)
+		got = append(got, ok)
+	}
+	if want := []bool{true, true, true, false, true, true, false}; fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("let in: %v, want %v", got, want)
+	}
+}
+
+// TestOracleAgent: RabbitMQ's client plays the stock agent, by PLAIN.
+func TestOracleAgent(t *testing.T) {
+	b := startBus(t, BusOptions{}, newFakeControl())
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ipA)}}
+	conn, err := amqp091.DialConfig("amqp://muster:s3cret@"+b.addr+"/", amqp091.Config{Dial: dialer.Dial, Heartbeat: 30 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	ch, err := conn.Channel()
+	check(err)
+	name := "ur.request." + strings.ToUpper(uuidA) + "." + macA // keys are spelled as the machine spells them
+	_, err = ch.QueueDeclare(name, false, true, true, false, nil)
+	check(err)
+	check(ch.QueueBind(name, "ur.execute."+strings.ToUpper(uuidA)+"-"+macA+".*", "amq.topic", false, nil))
+	check(ch.QueueBind(name, "ur.broadcast.*.*", "amq.topic", false, nil))
+	check(ch.Qos(1, 0, false))
+	in, err := ch.Consume(name, "", false, true, false, false, nil)
+	check(err)
+	// it says nothing by itself, as after a reconnect: so it is asked
+	d := <-in
+	id, is := strings.CutPrefix(d.RoutingKey, "ur.broadcast.sysinfo.")
+	if !is || d.ContentType != "application/json" {
+		t.Fatalf("asked by %+v", d)
+	}
+	check(d.Ack(false))
+	check(ch.Publish("amq.topic", "ur.execute-reply."+uuidA+"."+id, false, false, amqp091.Publishing{ContentType: "application/json", Body: []byte(`{"UUID":"` + uuidA + `"}`)}))
+	a := b.control.await(t, "announce", nil).a
+	if a.ServerUUID != uuidA || a.PublicKey != "" {
+		t.Errorf("announced %+v", a)
+	}
+	d = <-in
+	var m struct{ Type, Script string }
+	check(json.Unmarshal(d.Body, &m))
+	if m.Type != "script" || !strings.HasPrefix(d.RoutingKey, "ur.execute."+strings.ToUpper(uuidA)+"-"+macA+".") {
+		t.Errorf("survey %s %+v", d.RoutingKey, m)
+	}
+	id = d.RoutingKey[strings.LastIndex(d.RoutingKey, ".")+1:]
+	check(d.Ack(false))
+	check(ch.Publish("amq.topic", "ur.execute-reply."+uuidA+"."+id, false, false, amqp091.Publishing{Body: []byte(`{"exit_status":0,"stdout":"[]\n"}`)}))
+	if s := b.control.await(t, "survey", nil).s; s.Session != a.Session || len(s.Disks) != 0 {
+		t.Errorf("surveyed %+v", s)
+	}
+}
+
+func TestParseReply(t *testing.T) {
+	for in, want := range map[string]busReply{
+		`{"exit_status":0,"stdout":"o","stderr":"e"}`: {"i", "0", "o", "e"},
+		`{"exit_status":1,"stdout":"killed"}`:         {"i", "1", "killed", ""},
+		`{"exit_status":"ENOENT","stderr":"e"}`:       {"i", "ENOENT", "", "e"},
+		`{"stdout":"o"}`:                              {"i", "unknown", "o", ""},
+		`{"exit_status":113,"stdout":"o"}`:            {"i", "113", "o", ""},
+	} {
+		if got, err := parseReply("i", []byte(in)); err != nil || got != want {
+			t.Errorf("%s: %+v, %v", in, got, err)
+		}
+	}
+	for _, in := range []string{``, `[]`, `{"stdout":1}`, `{`, `"x"`} {
+		if _, err := parseReply("i", []byte(in)); err == nil {
+			t.Errorf("%q is accepted", in)
+		}
+	}
+}
+
+func FuzzBusMessages(f *testing.F) {
+	f.Add("ur.sysinfo."+uuidA+".1", []byte(sysinfo(uuidA, keyA)))
+	f.Add("ur.execute-reply."+uuidA+".1", []byte(`{"exit_status":"x","stdout":"[]"}`))
+	f.Add("ur.startup."+uuidA, []byte(`{"UUID":"`+uuidA+`","Muster":null}`))
+	f.Fuzz(func(t *testing.T, key string, body []byte) {
+		_, err := parseSysinfo(uuidA, body)
+		if err == nil {
+			var m map[string]any
+			if json.Unmarshal(body, &m) != nil || !strings.EqualFold(strings.TrimSpace(m["UUID"].(string)), uuidA) {
+				t.Fatalf("accepted %s", body)
+			}
+		}
+		if r, err := parseReply("i", body); err == nil {
+			parseSurvey(r)
+		}
+	})
+}
+
+func TestBackoffIsBounded(t *testing.T) {
+	for n := range 50 {
+		if d := backoff(n); d <= 0 || d > 33*time.Second {
+			t.Errorf("attempt %d waits %v", n, d)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := persist(ctx, func() error { return errors.New("away") }, func(error) {}); err == nil {
+		t.Error("persist goes on after its context")
+	}
+	n := 0
+	err := persist(t.Context(), func() error { n++; return muster.Problemf(muster.CodeConflict, "no") }, func(error) {})
+	if n != 1 || !muster.IsCode(err, muster.CodeConflict) {
+		t.Errorf("%d attempts, %v", n, err)
+	}
+}
