@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -44,20 +42,12 @@ type Machine struct {
 	seg *Segment
 	tap string
 
+	*Transcript // of the serial console; times count from power-on
+
 	mu      sync.Mutex
-	changed chan struct{} // closed and replaced when a line comes
-	lines   []Line
-	partial string
-	on      time.Time // of the last PowerOn
 	cmd     *exec.Cmd
 	exited  chan struct{}
 	monitor *qmp
-}
-
-// A Line is something that a machine wrote on its serial console.
-type Line struct {
-	At   time.Duration // since power-on
-	Text string
 }
 
 // NewMachine makes a machine's disks and plugs it in, switched off.
@@ -68,7 +58,7 @@ func (s *Segment) NewMachine(ctx context.Context, dir string, spec MachineSpec) 
 	if spec.Lifetime == 0 {
 		spec.Lifetime = 30 * time.Minute
 	}
-	m := &Machine{MachineSpec: spec, Dir: filepath.Join(dir, spec.Name), seg: s, changed: make(chan struct{})}
+	m := &Machine{MachineSpec: spec, Dir: filepath.Join(dir, spec.Name), seg: s, Transcript: newTranscript(spec.Name)}
 	if err := os.MkdirAll(m.Dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -156,7 +146,7 @@ func (m *Machine) PowerOn() error {
 	}
 	var complaints strings.Builder
 	c.Stderr = &complaints
-	m.on = time.Now()
+	m.begin(time.Now(), log)
 	if err := m.seg.Start(c); err != nil {
 		log.Close()
 		return fmt.Errorf("switching %s on: %w", m.Name, err)
@@ -165,20 +155,18 @@ func (m *Machine) PowerOn() error {
 	m.cmd, m.exited = c, exited
 	limit := time.AfterFunc(m.Lifetime, func() { c.Process.Kill() })
 	go func() {
-		m.read(out, log)
+		io.Copy(m, out)
 		c.Wait()
 		limit.Stop()
-		log.Close()
 		if s := strings.TrimSpace(complaints.String()); s != "" {
-			m.hear("QEMU: " + s + "\n")
+			m.Write([]byte("\nQEMU: " + s + "\n"))
 		}
-		close(exited)
 		m.mu.Lock()
-		m.monitor = nil
-		if m.cmd == c {
-			m.cmd = nil
-		}
+		m.cmd, m.monitor = nil, nil
 		m.mu.Unlock()
+		m.end("is off")
+		log.Close()
+		close(exited)
 	}()
 	return nil
 }
@@ -237,99 +225,4 @@ func (m *Machine) On() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.cmd != nil
-}
-
-// Since is the time since power-on.
-func (m *Machine) Since() time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return time.Since(m.on)
-}
-
-func (m *Machine) read(r io.Reader, log io.Writer) {
-	b := bufio.NewReader(r)
-	buf := make([]byte, 4096)
-	for {
-		n, err := b.Read(buf)
-		if n > 0 {
-			log.Write(buf[:n])
-			m.hear(string(buf[:n]))
-		}
-		if err != nil {
-			return
-		}
-	}
-}
-
-var escapes = regexp.MustCompile(`\x1b\[[0-9;?=]*[A-Za-z]|\x1b[=>()c78][0-9A-B]?|[\x00-\x08\x0b\x0c\x0e-\x1a]`)
-
-// hear takes what came over the serial line. A line that is not finished yet
-// can be seen too: prompts and progress never are.
-func (m *Machine) hear(s string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	at := time.Since(m.on)
-	m.partial += s
-	for {
-		i := strings.IndexAny(m.partial, "\r\n")
-		if i < 0 {
-			break
-		}
-		if text := strings.TrimSpace(escapes.ReplaceAllString(m.partial[:i], "")); text != "" {
-			m.lines = append(m.lines, Line{at, text})
-		}
-		m.partial = m.partial[i+1:]
-	}
-	if len(m.partial) > 8192 {
-		m.partial = m.partial[4096:]
-	}
-	close(m.changed)
-	m.changed = make(chan struct{})
-}
-
-// Lines returns what the machine has said, from a position on.
-func (m *Machine) Lines(from int) []Line {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return append([]Line(nil), m.lines[min(from, len(m.lines)):]...)
-}
-
-// Mark is the present end of the console, for WaitFor.
-func (m *Machine) Mark() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return len(m.lines)
-}
-
-// WaitFor waits until a line after the mark matches.
-func (m *Machine) WaitFor(ctx context.Context, mark int, re *regexp.Regexp) (Line, error) {
-	for {
-		m.mu.Lock()
-		changed, lines, off := m.changed, m.lines, m.cmd == nil
-		m.mu.Unlock()
-		for ; mark < len(lines); mark++ {
-			if re.MatchString(lines[mark].Text) {
-				return lines[mark], nil
-			}
-		}
-		if off {
-			return Line{}, fmt.Errorf("%s is off; it never said %q%s", m.Name, re, m.tail())
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return Line{}, fmt.Errorf("%s has not said %q: %w%s", m.Name, re, ctx.Err(), m.tail())
-		}
-	}
-}
-
-// tail is the end of the console, for an error.
-func (m *Machine) tail() string {
-	ls := m.Lines(max(0, m.Mark()-15))
-	var b strings.Builder
-	b.WriteString("; its console ended with:")
-	for _, l := range ls {
-		fmt.Fprintf(&b, "\n  %7.1f %s", l.At.Seconds(), l.Text)
-	}
-	return b.String()
 }

@@ -117,20 +117,21 @@ func TestSegmentsOfTheDeadAreSwept(t *testing.T) {
 }
 
 func TestConsoleLines(t *testing.T) {
-	m := &Machine{MachineSpec: MachineSpec{Name: "m"}, changed: make(chan struct{})}
-	m.hear("\x1b[2J\x1b[01;01HSeaBIOS (ver")
-	m.hear("sion 1)\r\n\r\n  \r\nnet0: ")
+	m := newTranscript("m")
+	m.begin(time.Now(), nil)
+	m.Write([]byte("\x1b[2J\x1b[01;01HSeaBIOS (ver"))
+	m.Write([]byte("sion 1)\r\n\r\n  \r\nnet0: "))
 	if got := m.Lines(0); len(got) != 1 || got[0].Text != "SeaBIOS (version 1)" {
 		t.Errorf("%q", got)
 	}
 	mark := m.Mark()
-	m.hear("up\n")
-	m.cmd = &exec.Cmd{} // it is on
+	m.Write([]byte("up\n"))
+
 	l, err := m.WaitFor(t.Context(), mark, regexp.MustCompile(`^net0: up$`))
 	if err != nil || l.Text != "net0: up" {
 		t.Error(l, err)
 	}
-	m.cmd = nil
+	m.end("is off")
 	if _, err := m.WaitFor(t.Context(), mark, regexp.MustCompile(`never`)); err == nil || !strings.Contains(err.Error(), "m is off") {
 		t.Error(err)
 	}
