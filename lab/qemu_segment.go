@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,13 +20,11 @@ import (
 // A Segment is a network namespace with one bridge, on which machines boot.
 // Nothing is routed out of it. What is started through it dies with it.
 type Segment struct {
-	Name   string // of the namespace
 	Bridge string
 
+	*namespace
 	lock *os.File
-	work chan func()
 	once sync.Once
-	gone chan struct{}
 	mu   sync.Mutex
 	taps int
 	open []io.Closer
@@ -53,7 +50,7 @@ func NewSegment(ctx context.Context) (*Segment, error) {
 	if err := sweepSegments(ctx); err != nil {
 		return nil, err
 	}
-	s := &Segment{Bridge: "br0", work: make(chan func()), gone: make(chan struct{})}
+	s := &Segment{Bridge: "br0", namespace: newNamespace("")}
 	for n := os.Getpid(); ; n++ {
 		s.Name = segmentPrefix + strconv.Itoa(n)
 		f, err := lockSegment(s.Name)
@@ -87,64 +84,10 @@ func (s *Segment) build(ctx context.Context) error {
 			return err
 		}
 	}
-	ready := make(chan error)
-	go s.live(ready)
-	if err := <-ready; err != nil {
+	if err := s.enter(); err != nil {
 		return err
 	}
 	return s.advertise()
-}
-
-// live is one thread inside the namespace. It stays for as long as the segment
-// does: the kernel ends a child when the thread that started it ends.
-func (s *Segment) live(ready chan<- error) {
-	runtime.LockOSThread() // never unlocked: the thread is not fit for anything else
-	ns, err := os.Open("/run/netns/" + s.Name)
-	if err == nil {
-		err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET)
-		ns.Close()
-	}
-	ready <- err
-	if err != nil {
-		return
-	}
-	for {
-		select {
-		case f := <-s.work:
-			f()
-		case <-s.gone:
-			return
-		}
-	}
-}
-
-// inside runs f on the thread in the namespace: sockets that it makes and
-// processes that it starts belong there.
-func (s *Segment) inside(f func() error) error {
-	done := make(chan error, 1)
-	select {
-	case s.work <- func() { done <- f() }:
-		return <-done
-	case <-s.gone:
-		return errors.New("the lab's segment is closed")
-	}
-}
-
-// Start starts a process in the namespace; it is killed when the segment goes,
-// however that happens.
-func (s *Segment) Start(c *exec.Cmd) error {
-	c.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	return s.inside(c.Start)
-}
-
-// Dial connects from inside the namespace.
-func (s *Segment) Dial(ctx context.Context, network, address string) (net.Conn, error) {
-	var c net.Conn
-	err := s.inside(func() (err error) {
-		c, err = new(net.Dialer).DialContext(ctx, network, address)
-		return err
-	})
-	return c, err
 }
 
 // Forward lets programs outside reach an address inside, by a port of this
@@ -214,12 +157,12 @@ func (s *Segment) closes(c io.Closer) {
 func (s *Segment) Close() error {
 	var err error
 	s.once.Do(func() {
-		close(s.gone)
 		s.mu.Lock()
 		for _, c := range s.open {
 			c.Close()
 		}
 		s.mu.Unlock()
+		s.leave()
 		err = removeSegment(context.Background(), s.Name)
 		os.Remove(s.lock.Name())
 		s.lock.Close()
@@ -267,11 +210,25 @@ func sweepSegments(ctx context.Context) error {
 	return nil
 }
 
-// removeSegment kills what runs in a namespace that a lab made, and removes it.
+// removeSegment kills what runs in the namespaces of a segment, and removes them.
 func removeSegment(ctx context.Context, name string) error {
-	if _, err := os.Stat("/run/netns/" + name); err != nil {
-		return nil
+	all, err := filepath.Glob("/run/netns/" + name + "*")
+	if err != nil {
+		return err
 	}
+	for _, file := range all {
+		ns := filepath.Base(file)
+		if ns != name && !strings.HasPrefix(ns, name+"-") {
+			continue // another segment, whose number is longer
+		}
+		if err := removeNamespace(ctx, ns); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func removeNamespace(ctx context.Context, name string) error {
 	out, err := exec.CommandContext(ctx, "ip", "netns", "pids", name).Output()
 	if err != nil {
 		return fmt.Errorf("ip netns pids %s: %w", name, err)

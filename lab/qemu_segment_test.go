@@ -113,7 +113,7 @@ func TestSegmentsOfTheDeadAreSwept(t *testing.T) {
 			t.Error("the dead run's namespace is still there")
 		}
 	}
-	close(dead.gone)
+	dead.leave()
 }
 
 func TestConsoleLines(t *testing.T) {

@@ -41,8 +41,8 @@ type SiteConfig struct {
 	Dir      string // where everything is kept; it must be empty or absent
 	Programs string // directory with musterd, muster-booter, muster-host and muster
 	Cache    string // of downloaded packages, for the image
-	// Args are more kernel arguments for the image.
-	Args []string
+	// ImageDir is an image that was built before; empty: build one.
+	ImageDir string
 	// Say hears one line a step; nil: nobody.
 	Say io.Writer
 	// Watch hears all that programs and machines say; nil: nobody.
@@ -65,11 +65,13 @@ func NewSite(ctx context.Context, c SiteConfig) (_ *Site, err error) {
 		return nil, err
 	}
 	s := &Site{Dir: c.Dir, Programs: c.Programs, CA: filepath.Join(c.Dir, "ca.pem"), watch: c.Watch}
-	fmt.Fprintln(c.Say, "building the image that machines boot")
-	imageDir, err := image.Build(ctx, image.Options{Name: "lab", Out: filepath.Join(c.Dir, "image"), Cache: c.Cache,
-		Host: filepath.Join(c.Programs, "muster-host"), Args: c.Args, Progress: c.Say})
-	if err != nil {
-		return nil, err
+	if c.ImageDir == "" {
+		fmt.Fprintln(c.Say, "building the image that machines boot")
+		c.ImageDir, err = image.Build(ctx, image.Options{Name: "lab", Out: filepath.Join(c.Dir, "image"), Cache: c.Cache,
+			Host: filepath.Join(c.Programs, "muster-host"), Progress: c.Say})
+		if err != nil {
+			return nil, err
+		}
 	}
 	if s.Segment, err = NewSegment(ctx); err != nil {
 		return nil, err
@@ -83,7 +85,7 @@ func NewSite(ctx context.Context, c SiteConfig) (_ *Site, err error) {
 	if err := s.startControl(ctx); err != nil {
 		return nil, err
 	}
-	if s.Image, err = s.addImage(ctx, imageDir); err != nil {
+	if s.Image, err = s.addImage(ctx, c.ImageDir); err != nil {
 		return nil, err
 	}
 	if err := s.setPolicy(ctx); err != nil {

@@ -1,0 +1,233 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"muster.internal"
+)
+
+// A LabConfig says what `muster lab` shows.
+type LabConfig struct {
+	Dir      string // where everything is kept; made anew
+	Programs string // directory of the other programs; empty: that of the running one
+	Machines int
+	Firmware string // bios, uefi or both (by turns)
+	Auto     bool   // approve whatever can be approved
+	Out      io.Writer
+}
+
+// RunLab starts a site with virtual machines, tells what happens, and keeps it
+// up until ctx ends.
+func RunLab(ctx context.Context, c LabConfig) error {
+	if err := c.complete(); err != nil {
+		return err
+	}
+	v := &viewer{out: c.Out, start: time.Now()}
+	setup, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	s, err := NewSite(setup, SiteConfig{Dir: c.Dir, Programs: c.Programs, Say: v, Watch: v.console})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	for n := range c.Machines {
+		f := Firmware(c.Firmware)
+		if c.Firmware == "both" {
+			f = []Firmware{BIOS, UEFI}[n%2]
+		}
+		m, err := s.NewMachine(setup, n+1, f)
+		if err != nil {
+			return err
+		}
+		m.Lifetime = 24 * time.Hour
+		if err := m.PowerOn(); err != nil {
+			return err
+		}
+		v.say("%s is switched on: serial number %s, UUID %s, MAC %s", m.Name, m.Serial, m.UUID, m.MAC)
+	}
+	fmt.Fprintf(c.Out, labHelp, s.URL, filepath.Join(s.Dir, "lab.env"), s.program("muster"), s.program("muster"),
+		filepath.Join(s.Dir, "*", "console.log"), s.Name)
+	follow(ctx, s, v, c.Auto)
+	v.say("switching everything off")
+	return nil
+}
+
+const labHelp = `
+The control plane is at %s. In another terminal:
+  . %s
+  %s registration ls
+  %s registration approve-setup UUID
+What machines show on their serial lines: %s
+A shell on the segment: ip netns exec %s sh
+^C ends everything.
+
+`
+
+func (c *LabConfig) complete() error {
+	if missing := Missing(); len(missing) > 0 {
+		return fmt.Errorf("the lab needs %s; `make packages` installs what is missing", strings.Join(missing, ", "))
+	}
+	if c.Programs == "" {
+		self, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		c.Programs = filepath.Dir(self)
+	}
+	for _, p := range []string{"musterd", "muster-booter", "muster-host"} {
+		if _, err := os.Stat(filepath.Join(c.Programs, p)); err != nil {
+			return fmt.Errorf("the lab runs the real programs: %w; `make build` makes them", err)
+		}
+	}
+	if c.Firmware != "both" && c.Firmware != string(BIOS) && c.Firmware != string(UEFI) {
+		return fmt.Errorf("firmware %q is not one of bios, uefi, both", c.Firmware)
+	}
+	if c.Machines < 1 || c.Machines > 64 {
+		return fmt.Errorf("%d machines are not between 1 and 64", c.Machines)
+	}
+	if c.Dir == "" {
+		return errors.New("the lab needs a directory")
+	}
+	if err := clearLab(c.Dir); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(c.Dir, labMark), nil, 0o644)
+}
+
+// labMark is in every directory that a lab has made, so that only such a one
+// is ever cleared.
+const labMark = ".muster-lab"
+
+func clearLab(dir string) error {
+	es, err := os.ReadDir(dir)
+	if err == nil && len(es) > 0 {
+		if _, err := os.Stat(filepath.Join(dir, labMark)); err != nil {
+			return fmt.Errorf("%s is not empty and was not made by a lab: name another directory", dir)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+	}
+	return os.MkdirAll(dir, 0o755)
+}
+
+// Missing lists what virtual machines need and this system lacks.
+func Missing() []string {
+	var ms []string
+	for tool, pkg := range map[string]string{"ip": "iproute2", "qemu-system-x86_64": "qemu-system-x86"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			ms = append(ms, "the Debian package "+pkg)
+		}
+	}
+	for file, pkg := range map[string]string{"/usr/lib/ipxe/snponly.efi": "ipxe", "/usr/share/OVMF/OVMF_CODE_4M.fd": "ovmf",
+		"/usr/share/seabios/bios-256k.bin": "seabios", "/usr/lib/ipxe/qemu/pxe-virtio.rom": "ipxe-qemu"} {
+		if _, err := os.Stat(file); err != nil {
+			ms = append(ms, "the Debian package "+pkg)
+		}
+	}
+	if os.Geteuid() != 0 {
+		ms = append(ms, "root")
+	}
+	return ms
+}
+
+// A viewer writes what happens, a line at a time, from several goroutines.
+type viewer struct {
+	mu    sync.Mutex
+	out   io.Writer
+	start time.Time
+}
+
+func (v *viewer) say(format string, args ...any) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	fmt.Fprintf(v.out, "%7.1f  %s\n", time.Since(v.start).Seconds(), fmt.Sprintf(format, args...))
+}
+
+func (v *viewer) Write(p []byte) (int, error) {
+	for line := range strings.Lines(string(p)) {
+		v.say("%s", strings.TrimRight(line, "\n"))
+	}
+	return len(p), nil
+}
+
+// console shows the turns of a boot, and what programs warn of.
+func (v *viewer) console(who string, l Line) {
+	if strings.Contains(l.Text, "level=WARN") || strings.Contains(l.Text, "level=ERROR") {
+		v.say("%-12s %s", who, l.Text)
+		return
+	}
+	for _, st := range consoleStages {
+		if st.re.MatchString(l.Text) {
+			v.say("%-12s %s", who, l.Text)
+			return
+		}
+	}
+}
+
+// follow tells what the control plane writes into its audit, until ctx ends.
+func follow(ctx context.Context, s *Site, v *viewer, auto bool) {
+	after := int64(0)
+	for ctx.Err() == nil {
+		es, err := s.Operator.Audit(ctx, muster.AuditFilter{After: after, Wait: 2 * time.Second})
+		if err != nil {
+			if ctx.Err() == nil {
+				v.say("the control plane does not answer: %v", err)
+				pauseFor(ctx, time.Second)
+			}
+			continue
+		}
+		for _, e := range es {
+			after = e.Seq
+			v.say("%-12s %s by %s %s", "audit", e.Action+" "+e.Subject, e.Actor, short(e.Detail))
+		}
+		if auto {
+			approveAll(ctx, s, v)
+		}
+	}
+}
+
+func short(detail json.RawMessage) string {
+	d := string(detail)
+	if len(d) > 120 {
+		d = d[:120] + "…"
+	}
+	return d
+}
+
+// approveAll approves what can be approved and has not failed before.
+func approveAll(ctx context.Context, s *Site, v *viewer) {
+	rs, err := s.Operator.Registrations(ctx, muster.RegistrationFilter{State: muster.AwaitingSetup})
+	if err != nil {
+		return
+	}
+	for _, r := range rs {
+		if r.SurveyedAt == nil || r.LastSetupError != "" {
+			continue
+		}
+		plan, err := s.Operator.PlanSetup(ctx, r.ServerUUID, muster.SetupRequest{})
+		if err == nil {
+			_, err = s.Operator.ApproveSetup(ctx, r.ServerUUID, muster.SetupApproval{Plan: plan.Digest, Confirm: r.Serial})
+		}
+		if err != nil {
+			v.say("%s cannot be approved: %v", r.ServerUUID, err)
+		}
+	}
+}
+
+func pauseFor(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
