@@ -74,6 +74,15 @@ A shell on the segment: ip netns exec %s sh
 `
 
 func (c *LabConfig) complete() error {
+	if c.Firmware != "both" && c.Firmware != string(BIOS) && c.Firmware != string(UEFI) {
+		return fmt.Errorf("firmware %q is not one of bios, uefi, both", c.Firmware)
+	}
+	if c.Machines < 1 || c.Machines > 64 {
+		return fmt.Errorf("%d machines are not between 1 and 64", c.Machines)
+	}
+	if c.Dir == "" {
+		return errors.New("the lab needs a directory")
+	}
 	if missing := Missing(); len(missing) > 0 {
 		return fmt.Errorf("the lab needs %s; `make packages` installs what is missing", strings.Join(missing, ", "))
 	}
@@ -88,15 +97,6 @@ func (c *LabConfig) complete() error {
 		if _, err := os.Stat(filepath.Join(c.Programs, p)); err != nil {
 			return fmt.Errorf("the lab runs the real programs: %w; `make build` makes them", err)
 		}
-	}
-	if c.Firmware != "both" && c.Firmware != string(BIOS) && c.Firmware != string(UEFI) {
-		return fmt.Errorf("firmware %q is not one of bios, uefi, both", c.Firmware)
-	}
-	if c.Machines < 1 || c.Machines > 64 {
-		return fmt.Errorf("%d machines are not between 1 and 64", c.Machines)
-	}
-	if c.Dir == "" {
-		return errors.New("the lab needs a directory")
 	}
 	if err := clearLab(c.Dir); err != nil {
 		return err

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"muster.internal/lab"
+)
+
+// labCmd starts real virtual machines; only the installation it makes for
+// itself is touched.
+func (a *app) labCmd() *cobra.Command {
+	c := lab.LabConfig{Out: a.stdout}
+	cmd := &cobra.Command{
+		Use:   "lab",
+		Short: "Virtual machines that boot from the network by real firmware (root)",
+		Long: `Start an installation in a network namespace of its own, musterd and
+muster-booter as real processes, and virtual machines that PXE boot there: with
+SeaBIOS and iPXE, or with OVMF. It shows what happens and stays up until ^C.
+
+It needs root, QEMU and the boot loaders ("make packages" installs them), and
+touches nothing but its directory and its namespace.`,
+		Example: `  muster lab --machines 4 --firmware uefi --auto
+  make lab
+  make lab LAB='--machines 4 --firmware uefi'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c.Dir = a.abs(c.Dir)
+			return lab.RunLab(cmd.Context(), c)
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&c.Machines, "machines", 2, "how many")
+	f.StringVar(&c.Firmware, "firmware", "both", "bios, uefi or both")
+	f.StringVar(&c.Dir, "dir", "muster-lab", "directory of disks, consoles and logs; made anew each time")
+	f.BoolVar(&c.Auto, "auto", false, "approve by itself whatever can be approved")
+	a.complete(cmd, "firmware", "bios", "uefi", "both")
+	return cmd
+}
