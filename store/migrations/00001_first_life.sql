@@ -82,7 +82,7 @@ CREATE TABLE boot_records (
     pi_name      text NOT NULL,
     pi_digest    text NOT NULL,
     kernel_args  text NOT NULL,
-    probe        boolean NOT NULL,
+    probe_since  bigint,
     service_tag  text NOT NULL,
     seen_uuid    text NOT NULL,
     arch         bigint NOT NULL,
@@ -98,6 +98,7 @@ CREATE TABLE boot_records (
 CREATE UNIQUE INDEX boot_records_address ON boot_records (address) WHERE address <> '';
 CREATE INDEX boot_records_of_machine ON boot_records (server_uuid) WHERE server_uuid <> '';
 CREATE INDEX boot_records_by_seq ON boot_records (seq);
+CREATE INDEX boot_records_probes ON boot_records (probe_since) WHERE probe_since IS NOT NULL;
 CREATE INDEX boot_records_rescue ON boot_records (rescue_until) WHERE rescue_until IS NOT NULL;
 
 CREATE TABLE registrations (
@@ -120,7 +121,7 @@ CREATE TABLE registrations (
     claim_expires bigint,
     poll_hash     bytea,
     key_id        text NOT NULL,
-    key_delivered boolean NOT NULL,
+    credential    text NOT NULL CHECK (credential IN ('', 'reserved', 'undelivered', 'live')),
 
     boot_mac      text NOT NULL,
     session       text NOT NULL,
@@ -129,12 +130,12 @@ CREATE TABLE registrations (
 
     setup_epoch      bigint NOT NULL,
     setup_deadline   bigint,
-    bundle_taken     boolean NOT NULL,
+    bundle           text NOT NULL CHECK (bundle IN ('', 'ready', 'taken')),
     operation_id     text NOT NULL,
     last_setup_error text NOT NULL,
     setup_session    text NOT NULL,
     setup_key        text NOT NULL,
-    proof_hash       bytea,
+    proof_hash       text NOT NULL,
     pi_name          text NOT NULL,
     pi_digest        text NOT NULL,
     disk_layout      text,
@@ -148,7 +149,9 @@ CREATE TABLE registrations (
     conflicts    text NOT NULL,
     host_version text NOT NULL,
     seq          bigint NOT NULL,
-    CHECK ((console_port = 0) = (console_pin = ''))
+    CHECK ((console_port = 0) = (console_pin = '')),
+    CHECK ((credential = '') = (key_id = '')),
+    CHECK ((bundle = '') = (state <> 'setting_up'))
 );
 CREATE UNIQUE INDEX registrations_by_claim ON registrations (claim_hash) WHERE claim_hash IS NOT NULL;
 CREATE UNIQUE INDEX registrations_by_poll ON registrations (poll_hash) WHERE poll_hash IS NOT NULL;

@@ -1,0 +1,219 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"muster.internal"
+	"muster.internal/inventory"
+	"muster.internal/lifecycle"
+	"muster.internal/setup"
+)
+
+const (
+	// conflictsKept is how many newcomers are remembered with an incumbent.
+	conflictsKept = 8
+	// conflictAgain is how long one newcomer, who announces itself every
+	// minute, is not written down again.
+	conflictAgain = time.Hour
+)
+
+// Announce hears a machine that says over the boot bus what it is. A machine
+// that the evidence says is another one is refused, and noted on the incumbent.
+func (s *Store) Announce(ctx context.Context, now time.Time, by muster.Caller, a muster.Announcement) (muster.Announced, error) {
+	var reply muster.Announced
+	uuid, what, err := read(a.ServerUUID, a.Sysinfo)
+	if err != nil {
+		return reply, err
+	}
+	if a.MAC, err = muster.ParseMAC(a.MAC); err != nil {
+		return reply, muster.Invalid("mac", "%v", err)
+	}
+	if a.Session == "" {
+		return reply, muster.Invalid("session", "an announcement comes over a bus session")
+	}
+	if a.PublicKey == "" {
+		a.PublicKey = what.facts.PublicKey
+	}
+	what.facts.AdminMAC = a.MAC
+	if !slices.Contains(what.facts.MACs, a.MAC) {
+		what.facts.MACs = append(what.facts.MACs, a.MAC)
+	}
+	var refused error
+	err = s.write(ctx, "announcing", now, by, func(t *tx) error {
+		reply, refused, err = t.announce(uuid, a, what)
+		return err
+	})
+	if err == nil {
+		err = refused
+	}
+	return reply, err
+}
+
+// announce returns a refusal apart from the error, because what it leads to is
+// kept: the conflict on the incumbent, and the void of an approval.
+func (t *tx) announce(uuid string, a muster.Announcement, what said) (reply muster.Announced, refused, err error) {
+	m, err := t.load(uuid, a.MAC)
+	if err != nil {
+		return reply, nil, err
+	}
+	if err := t.newcomer(m, muster.SessionChange{Session: a.Session, MAC: a.MAC, Source: a.Source, PublicKey: a.PublicKey}); err != nil {
+		return reply, nil, err
+	}
+	f := lifecycle.Facts{SameMachine: true}
+	verdict := inventory.Verdict{}
+	if m.had != lifecycle.NoRegistration {
+		verdict = inventory.Judge(inventory.EvidenceOf(m.reg.Registration), what.facts.Evidence())
+		f.SameMachine = verdict.Outcome != inventory.Conflict
+	}
+	next, _, err := m.raise(lifecycle.Announce, f)
+	if err != nil {
+		if !muster.IsCode(err, muster.CodeConflict) || f.SameMachine {
+			return reply, nil, err
+		}
+		return reply, fmt.Errorf("%w (%s)", err, verdict.Reason), t.noteConflict(m, muster.Conflict{
+			MAC: a.MAC, Serial: what.facts.Serial, Source: a.Source, Reason: verdict.Reason, At: t.now})
+	}
+	reply.State = next.Registration
+	if next.Registration == muster.AwaitingSetup {
+		reply.Survey, err = t.hear(m, next, a, what)
+		return reply, nil, err
+	}
+	if _, err := t.exec(machineSeen, uuid, micro(t.now)); err != nil {
+		return reply, nil, err
+	}
+	if m.had == muster.SettingUp && m.reg.session != a.Session {
+		// The machine came back while its install runs.
+		return reply, nil, t.rebind(m, a)
+	}
+	return reply, nil, nil
+}
+
+// hear writes down what a bare machine said. Its disks must be surveyed over
+// the session that it speaks on now.
+func (t *tx) hear(m *machine, next lifecycle.State, a muster.Announcement, what said) (survey bool, err error) {
+	r := m.reg
+	isNew := m.had == lifecycle.NoRegistration
+	moved := isNew || r.session != a.Session || r.publicKey != a.PublicKey
+	r.take(what)
+	if isNew {
+		r.Door = muster.DoorNetboot
+	}
+	r.LastSeen, r.bootMAC, r.session, r.source, r.publicKey = t.now, a.MAC, a.Session, a.Source, a.PublicKey
+	if moved {
+		r.SurveyedAt, r.surveySession = nil, ""
+	}
+	seq := r.seq
+	if moved {
+		if seq, err = t.record(string(lifecycle.Announce), subject(m.uuid), detail{
+			"from": m.had, "mac": a.MAC, "address": a.Source, "booter": a.Booter, "serial": r.Serial, "product": r.Product}); err != nil {
+			return false, err
+		}
+	}
+	if err := t.save(m, next, seq); err != nil {
+		return false, err
+	}
+	return r.SurveyedAt == nil, t.keepSysinfo(m.uuid, what.redacted)
+}
+
+// rebind notes the session of a machine that came back in the middle of its
+// own install.
+func (t *tx) rebind(m *machine, a muster.Announcement) error {
+	m.reg.session, m.reg.source, m.reg.LastSeen = a.Session, a.Source, t.now
+	return t.putRegistration(m.reg, m.had)
+}
+
+// newcomer voids an approval when another connection claims the machine's
+// name, as far as the rows let it.
+func (t *tx) newcomer(m *machine, c muster.SessionChange) error {
+	if m.had != muster.SettingUp || c.Session != "" && (c.Session == m.reg.setupSession || c.Session == m.reg.session) {
+		return nil
+	}
+	f := lifecycle.Facts{OtherSession: true, OtherKey: c.PublicKey != "" && c.PublicKey != m.reg.setupKey}
+	if _, _, err := m.raise(lifecycle.Void, f); muster.IsCode(err, muster.CodeConflict) {
+		return nil // it is the machine itself that came back
+	}
+	reason := fmt.Sprintf("another connection from %s (NIC %s) claimed this machine's name on the boot bus after the approval", c.Source, c.MAC)
+	if c.Reason != "" {
+		reason += ": " + c.Reason
+	}
+	return t.end(m, lifecycle.Void, f, setup.CutReason(reason))
+}
+
+func (t *tx) noteConflict(m *machine, c muster.Conflict) error {
+	if m.had == lifecycle.NoRegistration {
+		return nil
+	}
+	r := m.reg
+	same := func(o muster.Conflict) bool { return o.MAC == c.MAC && o.Source == c.Source && o.Serial == c.Serial }
+	if i := slices.IndexFunc(r.Conflicts, same); i >= 0 && c.At.Sub(r.Conflicts[i].At) < conflictAgain {
+		return nil
+	}
+	r.Conflicts = slices.DeleteFunc(r.Conflicts, same)
+	r.Conflicts = append(r.Conflicts, c)
+	if n := len(r.Conflicts) - conflictsKept; n > 0 {
+		r.Conflicts = r.Conflicts[n:]
+	}
+	seq, err := t.record("conflict", subject(m.uuid), detail{"mac": c.MAC, "serial": c.Serial, "address": c.Source, "reason": c.Reason})
+	if err != nil {
+		return err
+	}
+	r.seq = seq
+	return t.putRegistration(r, m.had)
+}
+
+// Survey writes down what a read-only look at a machine's disks found.
+func (s *Store) Survey(ctx context.Context, now time.Time, by muster.Caller, serverUUID string, v muster.Survey) error {
+	return s.write(ctx, "keeping a disk survey", now, by, func(t *tx) error {
+		m, err := t.load(serverUUID)
+		if err != nil {
+			return err
+		}
+		if m.had == lifecycle.NoRegistration {
+			return unknownMachine(serverUUID)
+		}
+		next, _, err := m.raise(lifecycle.Survey, lifecycle.Facts{Session: v.Session != "" && v.Session == m.reg.session})
+		if err != nil {
+			return err
+		}
+		m.reg.Disks, m.reg.SurveyedAt, m.reg.surveySession, m.reg.LastSeen = v.Disks, &t.now, v.Session, t.now
+		var names []string
+		for _, d := range v.Disks {
+			names = append(names, d.Path+" "+d.Describe())
+		}
+		seq, err := t.record(string(lifecycle.Survey), subject(serverUUID), detail{"disks": names})
+		if err != nil {
+			return err
+		}
+		return t.save(m, next, seq)
+	})
+}
+
+// SessionChanged hears that a machine's bus session ended, or that another
+// connection holds or tried to hold the machine's name.
+func (s *Store) SessionChanged(ctx context.Context, now time.Time, by muster.Caller, serverUUID string, c muster.SessionChange) error {
+	return s.write(ctx, "hearing of a bus session", now, by, func(t *tx) error {
+		m, err := t.load(serverUUID)
+		if err != nil || m.had == lifecycle.NoRegistration {
+			return err
+		}
+		if c.Session != "" || c.Lost == "" {
+			if err := t.newcomer(m, c); err != nil {
+				return err
+			}
+		}
+		if c.Lost == "" || c.Lost != m.reg.session {
+			return nil
+		}
+		// An approval needs a machine that is there.
+		m.reg.session = ""
+		seq, err := t.record("session_lost", subject(serverUUID), detail{"mac": c.MAC, "address": c.Source, "reason": c.Reason})
+		if err != nil {
+			return err
+		}
+		m.reg.seq = seq
+		return t.putRegistration(m.reg, m.had)
+	})
+}

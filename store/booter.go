@@ -1,0 +1,107 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"muster.internal"
+)
+
+var (
+	installsNow = define("feed/installs", `
+SELECT server_uuid, setup_epoch, setup_session, bundle, setup_deadline, operation_id FROM registrations
+WHERE state = 'setting_up' ORDER BY server_uuid`)
+
+	setBooter = define("booters/set", `
+INSERT INTO booters (name, document, last_seen) VALUES ($1, $2, $3)
+ON CONFLICT (name) DO UPDATE SET document = excluded.document, last_seen = excluded.last_seen`)
+	bootersAll = define("booters/list", `SELECT document, last_seen FROM booters ORDER BY name`)
+)
+
+// BooterFeed returns what changed after a position, as of one moment. A
+// position that this store has never reached (it was restored from a backup)
+// counts as none.
+func (s *Store) BooterFeed(ctx context.Context, after int64) (muster.BooterFeed, error) {
+	var f muster.BooterFeed
+	err := s.snapshot(ctx, "reading the booter's feed", func(r *reading) error {
+		f = muster.BooterFeed{Installs: []muster.Install{}}
+		from := after
+		if _, err := r.get(headSeq, nil, &f.Seq); err != nil {
+			return err
+		}
+		if from > f.Seq {
+			from = 0
+		}
+		found, err := records(r, recordsAfter, from)
+		if err != nil {
+			return err
+		}
+		f.Records = bare(found)
+		p, err := findPolicy(r)
+		if err != nil {
+			return err
+		}
+		if from == 0 || p.Seq > from {
+			f.Policy = &p
+		}
+		return r.each(installsNow, nil, func(scan func(...any) error) error {
+			var i muster.Install
+			var bundle string
+			var deadline *int64
+			if err := scan(&i.ServerUUID, &i.Epoch, &i.Session, &bundle, &deadline, &i.OperationID); err != nil {
+				return err
+			}
+			i.Taken = bundle == "taken"
+			if at := fromMicroPtr(deadline); at != nil {
+				i.Deadline = *at
+			}
+			f.Installs = append(f.Installs, i)
+			return nil
+		})
+	})
+	return f, err
+}
+
+// ReportBooter keeps a booter's last word about itself. It is a report, not a
+// change: it stays out of audit and feed.
+func (s *Store) ReportBooter(ctx context.Context, now time.Time, by muster.Caller, b muster.BooterStatus) error {
+	if !muster.ValidStamp(b.Booter) {
+		return muster.Invalid("booter", "a booter's name is 1 to 64 letters, digits, dots, hyphens or underscores")
+	}
+	return s.write(ctx, "keeping a booter's status", now, by, func(t *tx) error {
+		b := b
+		b.LastSeen = nil
+		document, err := json.Marshal(b)
+		if err != nil {
+			return err
+		}
+		_, err = t.exec(setBooter, b.Booter, string(document), micro(t.now))
+		return err
+	})
+}
+
+// Booters lists every booter that ever reported.
+func (s *Store) Booters(ctx context.Context) ([]muster.BooterStatus, error) {
+	bs := []muster.BooterStatus{}
+	err := s.read(ctx, "listing booters", func(r *reading) error {
+		bs = bs[:0]
+		return r.each(bootersAll, nil, func(scan func(...any) error) error {
+			var document string
+			var seen int64
+			var b muster.BooterStatus
+			if err := scan(&document, &seen); err != nil {
+				return err
+			}
+			if err := json.Unmarshal([]byte(document), &b); err != nil {
+				return fmt.Errorf("booter's status: %w", err)
+			}
+			at := fromMicro(seen)
+			b.LastSeen = &at
+			bs = append(bs, b)
+			return nil
+		})
+	})
+	return bs, err
+}

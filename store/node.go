@@ -1,0 +1,169 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"muster.internal"
+	"muster.internal/lifecycle"
+)
+
+var (
+	newestNode = define("nodes/newest", `
+SELECT node_id, server_uuid, hostname, policy, state, created_at, last_seen FROM nodes
+WHERE server_uuid = $1 ORDER BY created_at DESC, node_id DESC LIMIT 1`)
+	nodesAll = define("nodes/list", `
+SELECT node_id, server_uuid, hostname, policy, state, created_at, last_seen FROM nodes ORDER BY created_at, node_id`)
+	addNode = define("nodes/add", `
+INSERT INTO nodes (node_id, server_uuid, hostname, policy, state, created_at, last_seen, seq) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`)
+	setNode = define("nodes/set", `
+UPDATE nodes SET policy = $2, state = $3, hostname = $4, seq = $5 WHERE node_id = $1 AND policy = $6 AND state = $7`)
+
+	disksOfNode = define("disks/node", `
+SELECT disk_id, identity, policy, state FROM disks WHERE node_id = $1 ORDER BY created_at, disk_id`)
+	addDisk = define("disks/add", `
+INSERT INTO disks (disk_id, node_id, identity, document, policy, state, created_at, seq) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`)
+	setDisk = define("disks/set", `
+UPDATE disks SET policy = $2, state = $3, seq = $4 WHERE disk_id = $1 AND policy = $5 AND state = $6`)
+)
+
+// A disk is one that the fleet holds or held, or one that a plan would use.
+type disk struct {
+	id       string // empty: not adopted
+	identity string
+	planned  *muster.Disk
+	policy   muster.DiskPolicy
+	state    muster.DiskState
+}
+
+func scanNode(scan func(...any) error) (muster.Node, error) {
+	var n muster.Node
+	var created int64
+	var seen *int64
+	err := scan(&n.ID, &n.ServerUUID, &n.Hostname, &n.Policy, &n.State, &created, &seen)
+	n.CreatedAt, n.LastSeen = fromMicro(created), fromMicroPtr(seen)
+	return n, err
+}
+
+// findNode is the machine's newest node, which may be decommissioned.
+func findNode(from source, uuid string) (n muster.Node, err error) {
+	err = from.each(newestNode, []any{uuid}, func(scan func(...any) error) error {
+		n, err = scanNode(scan)
+		return err
+	})
+	return n, err
+}
+
+// findDisks are those of the node, the newest of each identity, and those of
+// the plan.
+func findDisks(from source, nodeID string, plan *muster.SetupPlan) ([]*disk, error) {
+	var ds []*disk
+	at := map[string]*disk{}
+	if nodeID != "" {
+		if err := from.each(disksOfNode, []any{nodeID}, func(scan func(...any) error) error {
+			d := new(disk)
+			if err := scan(&d.id, &d.identity, &d.policy, &d.state); err != nil {
+				return err
+			}
+			if old := at[d.identity]; old != nil {
+				*old = *d // adopted again: the older one is history
+				return nil
+			}
+			at[d.identity] = d
+			ds = append(ds, d)
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+	}
+	if plan == nil {
+		return ds, nil
+	}
+	for _, m := range plan.Members() {
+		d := at[m.Identity()]
+		if d == nil {
+			d = &disk{identity: m.Identity()}
+			at[d.identity] = d
+			ds = append(ds, d)
+		}
+		d.planned = &m
+	}
+	return ds, nil
+}
+
+// putNode makes the node that the rows call for, or moves the one there is.
+func (t *tx) putNode(m *machine, next lifecycle.State, seq int64) error {
+	n := &m.node
+	if next.NodeState == n.State && next.NodePolicy == n.Policy && (n.ID == "" || n.Hostname == m.reg.Hostname || m.reg.Hostname == "") {
+		return nil
+	}
+	fresh := n.ID == "" || n.State == muster.NodeDecommissioned && next.NodeState != muster.NodeDecommissioned
+	if !fresh {
+		was := *n
+		n.Policy, n.State = next.NodePolicy, next.NodeState
+		if m.reg.Hostname != "" && n.State != muster.NodeDecommissioned {
+			n.Hostname = m.reg.Hostname
+		}
+		return t.change(setNode, n.ID, string(n.Policy), string(n.State), n.Hostname, seq, string(was.Policy), string(was.State))
+	}
+	id, err := t.s.newUUID(t.now.UnixMilli())
+	if err != nil {
+		return err
+	}
+	*n = muster.Node{ID: id, ServerUUID: m.reg.ServerUUID, Hostname: m.reg.Hostname, Policy: next.NodePolicy, State: next.NodeState, CreatedAt: t.now, LastSeen: &t.now}
+	m.reg.NodeID = id
+	_, err = t.exec(addNode, id, n.ServerUUID, n.Hostname, string(n.Policy), string(n.State), micro(t.now), micro(t.now), seq)
+	return err
+}
+
+// putDisks does the same for its disks. A disk that was decommissioned and
+// serves again is a new one.
+func (t *tx) putDisks(m *machine, next lifecycle.State, seq int64) error {
+	for i, d := range m.disks {
+		to := next.Disks[i]
+		if to.Policy == d.policy && to.State == d.state {
+			continue
+		}
+		if d.state == muster.DiskInService || d.id != "" && to.State != muster.DiskInService {
+			if err := t.change(setDisk, d.id, string(to.Policy), string(to.State), seq, string(d.policy), string(d.state)); err != nil {
+				return err
+			}
+			d.policy, d.state = to.Policy, to.State
+			continue
+		}
+		if d.planned == nil || m.node.ID == "" {
+			return fmt.Errorf("machine %s: a disk is to be adopted that no plan names, or without a node", m.reg.ServerUUID)
+		}
+		document, err := json.Marshal(d.planned)
+		if err != nil {
+			return err
+		}
+		id, err := t.s.newUUID(t.now.UnixMilli())
+		if err != nil {
+			return err
+		}
+		d.id, d.policy, d.state = id, to.Policy, to.State
+		if _, err := t.exec(addDisk, id, m.node.ID, d.identity, string(document), string(d.policy), string(d.state), micro(t.now), seq); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Nodes lists every node, oldest first, decommissioned ones too.
+func (s *Store) Nodes(ctx context.Context) ([]muster.Node, error) {
+	ns := []muster.Node{}
+	err := s.read(ctx, "listing nodes", func(r *reading) error {
+		ns = ns[:0]
+		return r.each(nodesAll, nil, func(scan func(...any) error) error {
+			n, err := scanNode(scan)
+			if at, ok := s.LastHeard(n.ServerUUID); ok && n.State != muster.NodeDecommissioned {
+				n.LastSeen = &at
+			}
+			ns = append(ns, n)
+			return err
+		})
+	})
+	return ns, err
+}

@@ -1,0 +1,345 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"muster.internal"
+	"muster.internal/boot"
+	"muster.internal/lifecycle"
+)
+
+// BootRecords lists what was reported, by MAC.
+func (s *Store) BootRecords(ctx context.Context, f muster.BootFilter) ([]muster.BootRecord, error) {
+	if f.State != "" && !slices.Contains(muster.BootStates, f.State) {
+		return nil, muster.Invalid("state", "%q is none of %s", f.State, join(muster.BootStates))
+	}
+	var rs []muster.BootRecord
+	err := s.read(ctx, "listing boot records", func(r *reading) error {
+		q, args := listRecords, []any{f.After, limit(f.Limit)}
+		if f.State != "" {
+			q, args = listRecordsIn, []any{string(f.State), f.After, limit(f.Limit)}
+		}
+		found, err := records(r, q, args...)
+		rs = bare(found)
+		return err
+	})
+	return rs, err
+}
+
+func bare(found []*record) []muster.BootRecord {
+	rs := make([]muster.BootRecord, 0, len(found))
+	for _, r := range found {
+		rs = append(rs, r.BootRecord)
+	}
+	return rs
+}
+
+// BootRecord finds the record of a NIC. One that was never reported reads as
+// discovered; no row is written.
+func (s *Store) BootRecord(ctx context.Context, mac string) (muster.BootRecord, error) {
+	var b muster.BootRecord
+	mac, err := parseMAC(mac)
+	if err != nil {
+		return b, err
+	}
+	err = s.read(ctx, "reading a boot record", func(r *reading) error {
+		rec, err := findRecord(r, mac)
+		if err == nil {
+			b = rec.public()
+		}
+		return err
+	})
+	return b, err
+}
+
+func parseMAC(mac string) (string, error) {
+	c, err := muster.ParseMAC(mac)
+	if err != nil {
+		return "", muster.Invalid("mac", "%v", err)
+	}
+	return c, nil
+}
+
+// onRecord loads the machine that a record belongs to, and finds the record in
+// it: an event about one record may look at its machine.
+func (t *tx) onRecord(mac string) (*machine, int, error) {
+	r, err := findRecord(t, mac)
+	if err != nil {
+		return nil, 0, err
+	}
+	if r.ServerUUID == "" {
+		return &machine{reg: &registration{}, boots: []*record{r}}, 0, nil
+	}
+	m, err := t.load(r.ServerUUID, mac)
+	if err != nil {
+		return nil, 0, err
+	}
+	return m, m.boot(mac), nil
+}
+
+// RaiseBootRecord raises enroll, decommission or reactivate.
+func (s *Store) RaiseBootRecord(ctx context.Context, now time.Time, by muster.Caller, mac string, e muster.Event) (muster.BootRecord, error) {
+	var b muster.BootRecord
+	mac, err := parseMAC(mac)
+	if err != nil {
+		return b, err
+	}
+	if e != lifecycle.Enroll && e != lifecycle.Decommission && e != lifecycle.Reactivate {
+		return b, muster.Problemf(muster.CodeNotFound, "a boot record has no event %s", e)
+	}
+	err = s.write(ctx, string(e), now, by, func(t *tx) error {
+		m, i, err := t.onRecord(mac)
+		if err != nil {
+			return err
+		}
+		c := &recordChange{t: t, m: m, i: i, r: m.boots[i]}
+		if e == lifecycle.Enroll {
+			err = c.enroll()
+		} else {
+			_, err = c.raise(e, lifecycle.Facts{})
+		}
+		if err != nil {
+			return err
+		}
+		err = c.put(e, detail{"state": c.r.State, "address": c.r.Address})
+		b = c.r.public()
+		return err
+	})
+	return b, err
+}
+
+// SetBootRecord changes what an operator may set. All of it happens, or none.
+func (s *Store) SetBootRecord(ctx context.Context, now time.Time, by muster.Caller, mac string, c muster.BootChange) (muster.BootRecord, error) {
+	var b muster.BootRecord
+	mac, err := parseMAC(mac)
+	if err != nil {
+		return b, err
+	}
+	if err := checkChange(c); err != nil {
+		return b, err
+	}
+	err = s.write(ctx, "setting a boot record", now, by, func(t *tx) error {
+		m, i, err := t.onRecord(mac)
+		if err != nil {
+			return err
+		}
+		rc := &recordChange{t: t, m: m, i: i, r: m.boots[i]}
+		if err := rc.set(c); err != nil {
+			return err
+		}
+		err = rc.put("set", detail{"change": c, "assigned_pi": rc.r.AssignedPI, "rescue_until": rc.r.RescueUntil})
+		b = rc.r.public()
+		return err
+	})
+	return b, err
+}
+
+func checkChange(c muster.BootChange) error {
+	if c.Mode != nil && *c.Mode != muster.NormalMode && *c.Mode != muster.RescueMode {
+		return muster.Invalid("mode", "%q is neither normal nor rescue", *c.Mode)
+	}
+	if c.RescueFor != nil {
+		most := int(lifecycle.RescueAtMost / time.Second)
+		if c.Mode == nil || *c.Mode != muster.RescueMode {
+			return muster.Invalid("rescue_seconds", "it goes with mode rescue")
+		}
+		if *c.RescueFor < 60 || *c.RescueFor > most {
+			return muster.Invalid("rescue_seconds", "a rescue lasts from 60 to %d seconds", most)
+		}
+	}
+	if c.KernelArgs != nil {
+		if len(*c.KernelArgs) > 64 {
+			return muster.Invalid("kernel_args", "there are more than 64")
+		}
+		for i, a := range *c.KernelArgs {
+			if err := boot.CheckArg(a); err != nil {
+				return muster.Invalid(fmt.Sprintf("kernel_args[%d]", i), "%v", err)
+			}
+		}
+	}
+	return nil
+}
+
+// A recordChange is one record on its way to another state.
+type recordChange struct {
+	t       *tx
+	m       *machine
+	i       int
+	r       *record
+	touched bool
+}
+
+func (c *recordChange) raise(e muster.Event, f lifecycle.Facts) (lifecycle.Boot, error) {
+	old := c.m.look()
+	next, err := lifecycle.Apply(old, e, c.i, f)
+	if err != nil {
+		return lifecycle.Boot{}, refusal(err, "boot record "+c.r.MAC)
+	}
+	b := next.Boots[c.i]
+	if b != old.Boots[c.i] {
+		c.touched = true
+		c.r.settle(b, c.m.uuid, nil)
+	}
+	return b, nil
+}
+
+func (c *recordChange) put(e muster.Event, d detail) error {
+	if !c.touched {
+		return nil // it was so before
+	}
+	seq, err := c.t.record(string(e), recordSubject(c.r.MAC), d)
+	if err != nil {
+		return err
+	}
+	return c.t.putRecord(c.r, seq)
+}
+
+// enroll reserves an address, unless the record has one, and serves it the
+// enrollment image.
+func (c *recordChange) enroll() error {
+	policy, err := findPolicy(c.t)
+	if err != nil {
+		return err
+	}
+	a := &admission{t: c.t, policy: policy}
+	var net *muster.AdminNetwork
+	if len(policy.Networks) == 1 {
+		net = &policy.Networks[0]
+	}
+	for i := range policy.Networks {
+		if policy.Networks[i].Name == c.r.Network {
+			net = &policy.Networks[i]
+		}
+	}
+	f := lifecycle.Facts{NetworkKnown: net != nil}
+	var free netip.Addr
+	had := c.r.Address
+	if net != nil && had == "" {
+		if free, err = a.lowestFree(net); err != nil {
+			return err
+		}
+		f.AddressFree = free.IsValid()
+	}
+	next, err := c.raise(lifecycle.Enroll, f)
+	if err != nil {
+		return err
+	}
+	if next.Address == lifecycle.AddressReserved && had == "" {
+		c.r.reserve(net, free)
+	}
+	if c.touched {
+		c.r.Note = ""
+	}
+	return nil
+}
+
+func (c *recordChange) set(b muster.BootChange) error {
+	if b.Mode != nil {
+		if err := c.setMode(*b.Mode, b.RescueFor); err != nil {
+			return err
+		}
+	}
+	if b.AssignedPI != nil {
+		if err := c.pin(*b.AssignedPI); err != nil {
+			return err
+		}
+	}
+	if b.KernelArgs == nil && b.Networking == nil {
+		return nil
+	}
+	if _, err := c.raise(lifecycle.SetRecord, lifecycle.Facts{}); err != nil {
+		return err
+	}
+	c.touched = true
+	if b.KernelArgs != nil {
+		c.r.KernelArgs = *b.KernelArgs
+	}
+	if b.Networking != nil {
+		return c.setNetworking(*b.Networking)
+	}
+	return nil
+}
+
+func (c *recordChange) setMode(mode muster.BootMode, seconds *int) error {
+	if mode == muster.NormalMode {
+		_, err := c.raise(lifecycle.RescueOff, lifecycle.Facts{})
+		return err
+	}
+	if _, err := c.raise(lifecycle.RescueOn, lifecycle.Facts{}); err != nil {
+		return err
+	}
+	last := lifecycle.RescueDefault
+	if seconds != nil {
+		last = time.Duration(*seconds) * time.Second
+	}
+	until := c.t.now.Add(last)
+	c.r.RescueUntil, c.touched = &until, true
+	return nil
+}
+
+func (c *recordChange) pin(name string) error {
+	if name == "" {
+		_, err := c.raise(lifecycle.Unpin, lifecycle.Facts{})
+		return err
+	}
+	pi, err := resolve(c.t, "assigned_pi", &muster.ImageRef{Name: name})
+	if err != nil {
+		return err
+	}
+	if _, err := c.raise(lifecycle.Pin, lifecycle.Facts{}); err != nil {
+		return err
+	}
+	c.r.AssignedPI, c.touched = pi, true
+	return nil
+}
+
+func (c *recordChange) setNetworking(n muster.Networking) error {
+	if c.r.Address == "" {
+		return muster.Problemf(muster.CodeConflict, "boot record %s has no address yet: enroll it first", c.r.MAC)
+	}
+	p, err := netip.ParsePrefix(n.Address)
+	if err != nil || p.Addr().String() != c.r.Address {
+		return muster.Invalid("networking.address", "%q is not the reserved address, %s, with its prefix length", n.Address, c.r.Address)
+	}
+	for _, a := range append([]string{n.Gateway}, n.Resolvers...) {
+		if at, err := netip.ParseAddr(a); a != "" && (err != nil || !at.Is4()) {
+			return muster.Invalid("networking", "%q is not an IPv4 address", a)
+		}
+	}
+	if n.Hostname != "" && !muster.ValidHostname(n.Hostname) {
+		return muster.Invalid("networking.hostname", "%.64q is not an RFC 1123 label", n.Hostname)
+	}
+	c.r.Networking = &n
+	return nil
+}
+
+func (t *tx) expireRescue(mac string) (bool, error) {
+	return t.expireRecord(mac, lifecycle.ExpireRescue, func(r *record) bool {
+		return r.RescueUntil != nil && !t.now.Before(*r.RescueUntil)
+	})
+}
+
+func (t *tx) expireProbe(mac string) (bool, error) {
+	return t.expireRecord(mac, lifecycle.ExpireProbe, func(r *record) bool {
+		return over(t.now, r.probeSince, lifecycle.ProbeDeadline)
+	})
+}
+
+func (t *tx) expireRecord(mac string, e muster.Event, due func(*record) bool) (bool, error) {
+	m, i, err := t.onRecord(mac)
+	if err != nil {
+		return false, err
+	}
+	c := &recordChange{t: t, m: m, i: i, r: m.boots[i]}
+	if _, err := c.raise(e, lifecycle.Facts{Overdue: due(c.r)}); err != nil {
+		return false, err
+	}
+	if e == lifecycle.ExpireProbe {
+		c.r.Note = "it never told its service tag, which the allowlist asks for"
+	}
+	return c.touched, c.put(e, detail{"state": c.r.State})
+}

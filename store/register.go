@@ -1,0 +1,274 @@
+package store
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"time"
+
+	"muster.internal"
+	"muster.internal/inventory"
+	"muster.internal/lifecycle"
+)
+
+// said is what a machine says of itself, checked and redacted.
+type said struct {
+	facts    inventory.Facts
+	redacted []byte
+}
+
+// read checks a machine's sysinfo against the UUID under which it came.
+func read(serverUUID string, sysinfo []byte) (string, said, error) {
+	uuid, err := muster.ParseUUID(serverUUID)
+	if err != nil {
+		return "", said{}, muster.Invalid("server_uuid", "%v", err)
+	}
+	f, err := inventory.Parse(sysinfo)
+	if err != nil {
+		return "", said{}, err
+	}
+	if f.UUID != uuid {
+		return "", said{}, muster.Invalid("sysinfo.UUID", "it says %s, but the machine came as %s", f.UUID, uuid)
+	}
+	redacted, err := inventory.Redact(sysinfo)
+	if err != nil {
+		return "", said{}, muster.Invalid("sysinfo", "%v", err)
+	}
+	return uuid, said{f, redacted}, nil
+}
+
+// take copies what was said into the registration.
+func (r *registration) take(s said) {
+	r.Hostname, r.Manufacturer, r.Product, r.Serial = s.facts.Hostname, s.facts.Manufacturer, s.facts.Product, s.facts.Serial
+	r.MACs = append([]string{}, s.facts.MACs...)
+	r.addMAC(s.facts.AdminMAC)
+}
+
+// Register is the claim-code door: anonymous, and it makes no boot record.
+func (s *Store) Register(ctx context.Context, now time.Time, by muster.Caller, q muster.RegisterRequest) (muster.RegisterReply, error) {
+	var reply muster.RegisterReply
+	uuid, what, err := read(q.ServerUUID, q.Sysinfo)
+	if err != nil {
+		return reply, err
+	}
+	if err := checkRegister(q); err != nil {
+		return reply, err
+	}
+	err = s.write(ctx, "registering", now, by, func(t *tx) error {
+		reply, err = t.register(uuid, q, what)
+		return err
+	})
+	return reply, err
+}
+
+func checkRegister(q muster.RegisterRequest) error {
+	if (q.ConsolePort == 0) != (q.ConsolePin == "") {
+		return muster.Invalid("console_listen_port", "console_listen_port and console_tls_spki_sha256_hex come together or not at all")
+	}
+	if q.ConsolePort < 0 || q.ConsolePort > 65535 {
+		return muster.Invalid("console_listen_port", "%d is not a TCP port", q.ConsolePort)
+	}
+	if pin, err := hex.DecodeString(q.ConsolePin); err != nil || q.ConsolePin != "" && len(pin) != 32 {
+		return muster.Invalid("console_tls_spki_sha256_hex", "a SHA-256 in hexadecimal has 64 digits")
+	}
+	if q.Hostname != "" && !muster.ValidHostname(q.Hostname) {
+		return muster.Invalid("hostname", "%.64q is not an RFC 1123 label", q.Hostname)
+	}
+	return nil
+}
+
+func (t *tx) register(uuid string, q muster.RegisterRequest, what said) (reply muster.RegisterReply, err error) {
+	m, err := t.load(uuid)
+	if err != nil {
+		return reply, err
+	}
+	next, _, err := m.raise(lifecycle.Register, lifecycle.Facts{})
+	if err != nil {
+		return reply, err
+	}
+	code, err := t.freeCode()
+	if err != nil {
+		return reply, err
+	}
+	token, err := t.s.randomHex(16)
+	if err != nil {
+		return reply, err
+	}
+	expires := t.now.Add(lifecycle.ClaimDeadline)
+	r := m.reg
+	r.take(what)
+	if q.Hostname != "" {
+		r.Hostname = q.Hostname
+	}
+	r.Door, r.LastSeen, r.source = muster.DoorClaim, t.now, t.by.Source
+	r.ConsolePort, r.ConsolePin = q.ConsolePort, q.ConsolePin
+	r.claimHash, r.ClaimCodeExpires, r.pollHash = t.s.vault.claim(code), &expires, hashed(token)
+	seq, err := t.record(string(lifecycle.Register), subject(uuid), detail{"from": m.had, "hostname": r.Hostname, "serial": r.Serial, "macs": r.MACs})
+	if err != nil {
+		return reply, err
+	}
+	if err := t.save(m, next, seq); err != nil {
+		return reply, err
+	}
+	if err := t.keepSysinfo(uuid, what.redacted); err != nil {
+		return reply, err
+	}
+	return muster.RegisterReply{ServerUUID: uuid, State: r.State, ClaimCode: muster.ShowClaimCode(code), ClaimCodeExpires: &expires, PollToken: token}, nil
+}
+
+// freeCode draws a code that no other machine shows.
+func (t *tx) freeCode() (string, error) {
+	for range 100 {
+		n, err := t.s.randomCode()
+		if err != nil {
+			return "", err
+		}
+		code := muster.ClaimCode(n)
+		_, found, err := t.bySecret(registrationByClaim, t.s.vault.claim(code))
+		if err != nil || !found {
+			return code, err
+		}
+	}
+	return "", errors.New("no claim code is free after 100 draws")
+}
+
+// bySecret finds the machine that a hash belongs to. The index narrows it down;
+// the last word has a comparison in constant time.
+func (t *tx) bySecret(q *query, hash []byte) (uuid string, found bool, err error) {
+	var kept []byte
+	found, err = t.get(q, []any{hash}, &uuid, &kept)
+	return uuid, found && equal(kept, hash), err
+}
+
+// ApproveCode lets in the machine that shows the code. Wrong, used and expired
+// codes get one answer.
+func (s *Store) ApproveCode(ctx context.Context, now time.Time, by muster.Caller, code string) (muster.Registration, error) {
+	var approved muster.Registration
+	plain, err := muster.ParseClaimCode(code)
+	if err != nil {
+		return approved, muster.Invalid("code", "%v", err)
+	}
+	err = s.write(ctx, "approving a claim code", now, by, func(t *tx) error {
+		uuid, found, err := t.bySecret(registrationByClaim, s.vault.claim(plain))
+		if err != nil {
+			return err
+		}
+		if !found {
+			return wrongCode()
+		}
+		m, err := t.load(uuid)
+		if err != nil {
+			return err
+		}
+		if m.reg.ClaimCodeExpires == nil || !t.now.Before(*m.reg.ClaimCodeExpires) {
+			return wrongCode()
+		}
+		if err := t.approve(m); err != nil {
+			return err
+		}
+		approved = m.reg.Registration
+		return nil
+	})
+	return approved, err
+}
+
+func wrongCode() error {
+	return muster.Problemf(muster.CodeNotFound, "no machine shows this claim code now: codes are used once and last an hour; read it again at the machine")
+}
+
+func (t *tx) approve(m *machine) error {
+	next, _, err := m.raise(lifecycle.Approve, lifecycle.Facts{Code: true})
+	if err != nil {
+		return err
+	}
+	id, err := t.s.newID()
+	if err != nil {
+		return err
+	}
+	m.reg.BoundKeyID = id
+	seq, err := t.record(string(lifecycle.Approve), subject(m.uuid), detail{"from": m.had, "to": next.Registration, "api_key": id})
+	if err != nil {
+		return err
+	}
+	return t.save(m, next, seq)
+}
+
+// RegisterStatus answers a machine that polls. When its approval has come, the
+// agent key is made here, in the transaction that delivers it, once.
+func (s *Store) RegisterStatus(ctx context.Context, now time.Time, by muster.Caller, pollToken string) (muster.RegisterStatus, error) {
+	hash := hashed(pollToken)
+	var status muster.RegisterStatus
+	due := false
+	if err := s.read(ctx, "polling a registration", func(r *reading) error {
+		reg, err := byPoll(r, hash)
+		if err == nil {
+			status, due = statusOf(reg), reg.credential == lifecycle.Undelivered
+		}
+		return err
+	}); err != nil || !due {
+		return status, err
+	}
+	err := s.write(ctx, "delivering a key", now, by, func(t *tx) error {
+		reg, err := byPoll(t, hash)
+		if err != nil {
+			return err
+		}
+		if reg.credential != lifecycle.Undelivered { // another poll was faster
+			status = statusOf(reg)
+			return nil
+		}
+		m, err := t.load(reg.ServerUUID)
+		if err != nil {
+			return err
+		}
+		status, err = t.deliver(m)
+		return err
+	})
+	return status, err
+}
+
+func statusOf(r *registration) muster.RegisterStatus {
+	return muster.RegisterStatus{State: r.State, Delivered: r.credential == lifecycle.Live}
+}
+
+func byPoll(from source, hash []byte) (*registration, error) {
+	var uuid string
+	var kept []byte
+	found, err := from.get(registrationByPoll, []any{hash}, &uuid, &kept)
+	if err != nil {
+		return nil, err
+	}
+	unknown := muster.Problemf(muster.CodeNotFound, "this poll token is not known (any more): register again")
+	if !found || !equal(kept, hash) {
+		return nil, unknown
+	}
+	reg, err := findRegistration(from, uuid)
+	if err == nil && reg == nil {
+		return nil, unknown
+	}
+	return reg, err
+}
+
+func (t *tx) deliver(m *machine) (status muster.RegisterStatus, err error) {
+	next, _, err := m.raise(lifecycle.Deliver, lifecycle.Facts{})
+	if err != nil {
+		return status, err
+	}
+	secret, err := t.mintAgentKey(m)
+	if err != nil {
+		return status, err
+	}
+	seq, err := t.record(string(lifecycle.Deliver), subject(m.uuid), detail{"api_key": m.reg.BoundKeyID})
+	if err != nil {
+		return status, err
+	}
+	if err := t.save(m, next, seq); err != nil {
+		return status, err
+	}
+	return muster.RegisterStatus{State: m.reg.State, APIKey: secret}, nil
+}
+
+// mintAgentKey makes the secret for the id that the approval reserved.
+func (t *tx) mintAgentKey(m *machine) (secret string, err error) {
+	return t.mintKey(muster.APIKey{ID: m.reg.BoundKeyID, Scope: muster.ScopeAgent, ServerUUID: m.uuid, CreatedAt: t.now, CreatedBy: actor(t.by)})
+}

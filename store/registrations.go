@@ -1,0 +1,210 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"muster.internal"
+	"muster.internal/lifecycle"
+)
+
+// Registrations lists machines by server UUID. Lists leave sysinfo out.
+func (s *Store) Registrations(ctx context.Context, f muster.RegistrationFilter) ([]muster.Registration, error) {
+	if f.State != "" && !slices.Contains(muster.RegistrationStates, f.State) {
+		return nil, muster.Invalid("state", "%q is none of %s", f.State, join(muster.RegistrationStates))
+	}
+	rs := []muster.Registration{}
+	err := s.read(ctx, "listing registrations", func(r *reading) error {
+		rs = rs[:0]
+		q, args := listRegistrations, []any{f.After, limit(f.Limit)}
+		if f.State != "" {
+			q, args = listRegistrationsIn, []any{string(f.State), f.After, limit(f.Limit)}
+		}
+		return r.each(q, args, func(scan func(...any) error) error {
+			reg, err := scanRegistration(scan)
+			if err == nil {
+				rs = append(rs, s.public(reg))
+			}
+			return err
+		})
+	})
+	return rs, err
+}
+
+func join[S ~string](words []S) string {
+	var ss []string
+	for _, w := range words {
+		ss = append(ss, string(w))
+	}
+	return strings.Join(ss, ", ")
+}
+
+// Registration finds one machine, sysinfo included.
+func (s *Store) Registration(ctx context.Context, serverUUID string) (muster.Registration, error) {
+	var found muster.Registration
+	err := s.snapshot(ctx, "reading a registration", func(r *reading) error {
+		reg, err := findRegistration(r, serverUUID)
+		if err != nil {
+			return err
+		}
+		if reg == nil {
+			return unknownMachine(serverUUID)
+		}
+		found = s.public(reg)
+		var document string
+		if ok, err := r.get(getSysinfo, []any{serverUUID}, &document); err != nil || !ok {
+			return err
+		}
+		found.Sysinfo = json.RawMessage(document)
+		return nil
+	})
+	return found, err
+}
+
+func unknownMachine(uuid string) error {
+	return muster.Problemf(muster.CodeNotFound, "no machine with UUID %s is registered", uuid)
+}
+
+// A Session is what the bus knows of a machine: what an approval is bound to.
+type Session struct {
+	Session   string // empty: not connected
+	MAC       string
+	Source    string
+	PublicKey string
+}
+
+// SessionOf says which bus session an approval of the machine would be bound to.
+func (s *Store) SessionOf(ctx context.Context, serverUUID string) (Session, error) {
+	var found Session
+	err := s.read(ctx, "reading a bus session", func(r *reading) error {
+		reg, err := findRegistration(r, serverUUID)
+		if err == nil && reg == nil {
+			return unknownMachine(serverUUID)
+		}
+		if err == nil {
+			found = Session{reg.session, reg.bootMAC, reg.source, reg.publicKey}
+		}
+		return err
+	})
+	return found, err
+}
+
+// operatorEvents are those that need no input, with the reason that people are
+// shown afterwards.
+var operatorEvents = map[muster.Event]string{
+	lifecycle.Disable:     "",
+	lifecycle.CancelSetup: "the setup was cancelled by an operator",
+}
+
+// RaiseRegistration raises an operator's event that needs no input.
+func (s *Store) RaiseRegistration(ctx context.Context, now time.Time, by muster.Caller, serverUUID string, e muster.Event) (muster.Registration, error) {
+	reason, known := operatorEvents[e]
+	if !known {
+		return muster.Registration{}, muster.Problemf(muster.CodeNotFound, "a registration has no event %s that needs no input", e)
+	}
+	var found muster.Registration
+	err := s.write(ctx, string(e), now, by, func(t *tx) error {
+		m, err := t.load(serverUUID)
+		if err != nil {
+			return err
+		}
+		if m.had == lifecycle.NoRegistration {
+			return unknownMachine(serverUUID)
+		}
+		if err := t.end(m, e, lifecycle.Facts{}, reason); err != nil {
+			return err
+		}
+		found = m.reg.Registration
+		return nil
+	})
+	return found, err
+}
+
+// end raises an event that takes something from a machine: its setup, its key.
+// The reason is kept until the next approval. Repeating it changes nothing.
+func (t *tx) end(m *machine, e muster.Event, f lifecycle.Facts, reason string) error {
+	next, changed, err := m.raise(e, f)
+	if err != nil || !changed {
+		return err
+	}
+	d := detail{"from": m.had, "to": next.Registration}
+	if reason != "" {
+		d["reason"] = reason
+	}
+	if m.had == muster.SettingUp {
+		d["setup_epoch"], d["operation_id"] = m.reg.SetupEpoch, m.reg.OperationID
+		m.reg.LastSetupError = reason
+		m.reg.setupSession, m.reg.setupKey, m.reg.proofHash = "", "", ""
+		m.reg.DiskLayout, m.reg.OperationID = nil, ""
+	}
+	if m.reg.BoundKeyID != "" && next.Credential == lifecycle.NoCredential {
+		d["revoked_key"] = m.reg.BoundKeyID
+	}
+	seq, err := t.record(string(e), subject(m.uuid), d)
+	if err != nil {
+		return err
+	}
+	return t.save(m, next, seq)
+}
+
+// DeleteRegistration forgets a machine. Deleting what is absent succeeds.
+func (s *Store) DeleteRegistration(ctx context.Context, now time.Time, by muster.Caller, serverUUID string) error {
+	return s.write(ctx, "deleting a registration", now, by, func(t *tx) error {
+		m, err := t.load(serverUUID)
+		if err != nil {
+			return err
+		}
+		// Nothing can be placed on a node yet.
+		next, changed, err := m.raise(lifecycle.Delete, lifecycle.Facts{NothingPlaced: true})
+		if err != nil || !changed {
+			return err
+		}
+		d := detail{"from": m.had, "hostname": m.reg.Hostname, "serial": m.reg.Serial}
+		if m.node.ID != "" {
+			d["node_id"] = m.node.ID
+		}
+		seq, err := t.record(string(lifecycle.Delete), subject(m.uuid), d)
+		if err != nil {
+			return err
+		}
+		if err := t.dropCredential(m.uuid); err != nil {
+			return err
+		}
+		return t.save(m, next, seq)
+	})
+}
+
+// keepSysinfo keeps what a machine says of itself, with secrets struck out.
+func (t *tx) keepSysinfo(uuid string, redacted json.RawMessage) error {
+	if len(redacted) == 0 {
+		return nil
+	}
+	_, err := t.exec(setSysinfo, uuid, string(redacted))
+	return err
+}
+
+// TicketKey opens one of a machine's ticket keys (console, metadata or move).
+func (s *Store) TicketKey(ctx context.Context, serverUUID, purpose string) ([]byte, error) {
+	var key []byte
+	err := s.read(ctx, "reading a ticket key", func(r *reading) error {
+		var sealed []byte
+		found, err := r.get(getTicket, []any{serverUUID, purpose}, &sealed)
+		if err != nil {
+			return err
+		}
+		if !found {
+			return muster.Problemf(muster.CodeNotFound, "machine %s has no %s key: it was not set up, or was taken out of service", serverUUID, purpose)
+		}
+		if key, err = s.vault.open(sealed, ticketOwner(serverUUID, purpose)); err != nil {
+			return fmt.Errorf("ticket key of %s: %w (was the master key changed?)", serverUUID, err)
+		}
+		return nil
+	})
+	return key, err
+}
+
+func ticketOwner(uuid, purpose string) string { return uuid + "/" + purpose }
