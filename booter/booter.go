@@ -74,8 +74,8 @@ func Run(ctx context.Context, cfg Config) error {
 	return b.Run(ctx)
 }
 
-// Listen binds the sockets, which may need privileges that Run does not, and
-// reads what the last run has left in Dir.
+// Listen binds the sockets, which may need privileges that Run does not. It
+// touches no file, so that Run can begin as somebody else.
 func Listen(cfg Config) (*Booter, error) {
 	b := &Booter{cfg: cfg, log: cfg.Log, now: cfg.Now, dir: NewDirectory(), tally: &tally{}, report: make(chan struct{}, 1)}
 	if b.log == nil {
@@ -87,18 +87,10 @@ func Listen(cfg Config) (*Booter, error) {
 	if err := b.check(); err != nil {
 		return nil, err
 	}
-	blobs, err := image.OpenBlobs(filepath.Join(cfg.Dir, "blobs"))
-	if err != nil {
-		return nil, fmt.Errorf("opening the booter's image store: %w", err)
-	}
-	b.stage = newStage(filepath.Join(cfg.Dir, "images"), blobs, cfg.Control, b.dir, b.log, b.reportSoon)
+	b.stage = newStage(filepath.Join(cfg.Dir, "images"), cfg.Control, b.dir, b.log, b.reportSoon)
 	b.loaders = &loaders{dir: cfg.IPXE, log: b.log}
-	b.loaders.refresh()
 	b.sight = newSightings(cfg.Name, cfg.Control, b.dir, b.log, b.tally)
 	b.quiet = newSilences(b.log, b.tally)
-	if err := loadCache(b.cacheFile(), b.dir); err != nil {
-		b.log.Warn("the booter's cache cannot be read; machines are served once the control plane has spoken", "file", b.cacheFile(), "error", err)
-	}
 	if err := b.bind(); err != nil {
 		b.Close()
 		return nil, err
@@ -122,10 +114,22 @@ func (b *Booter) check() error {
 		return fmt.Errorf("the booter's address %s must be an IPv4 address", c.Address)
 	}
 	b.site = boot.Site{BusUser: c.BusUser, BusPassword: c.BusPassword}
-	if err := b.site.Check(); err != nil {
-		return err
+	return b.site.Check()
+}
+
+// open reads what the last run has left in Dir, and the boot loaders.
+func (b *Booter) open() (err error) {
+	if err := os.MkdirAll(b.cfg.Dir, 0o700); err != nil {
+		return fmt.Errorf("opening the booter's directory: %w", err)
 	}
-	return os.MkdirAll(c.Dir, 0o700)
+	if b.stage.blobs, err = image.OpenBlobs(filepath.Join(b.cfg.Dir, "blobs")); err != nil {
+		return fmt.Errorf("opening the booter's image store: %w", err)
+	}
+	if err := loadCache(b.cacheFile(), b.dir); err != nil {
+		b.log.Warn("the booter's cache cannot be read; machines are served once the control plane has spoken", "file", b.cacheFile(), "error", err)
+	}
+	b.loaders.refresh()
+	return nil
 }
 
 // bind opens every socket that is served. DHCP hears broadcasts, so it listens
@@ -207,6 +211,10 @@ func (b *Booter) Close() {
 
 // Run serves until ctx ends, and returns when everything has come to rest.
 func (b *Booter) Run(ctx context.Context) error {
+	if err := b.open(); err != nil {
+		b.Close()
+		return err
+	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var work sync.WaitGroup

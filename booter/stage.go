@@ -22,8 +22,8 @@ import (
 // A stage is the images that can be served: those that policy and records
 // name, fetched by digest, checked, whole.
 type stage struct {
-	dir     string // of manifests, each in a file named after its digest
-	blobs   *image.Blobs
+	dir     string       // of manifests, each in a file named after its digest
+	blobs   *image.Blobs // opened when the booter runs
 	control muster.ForBooter
 	machine *Directory
 	log     *slog.Logger
@@ -34,8 +34,8 @@ type stage struct {
 	errs   map[string]string        // what goes wrong, by manifest digest
 }
 
-func newStage(dir string, blobs *image.Blobs, control muster.ForBooter, d *Directory, log *slog.Logger, changed func()) *stage {
-	return &stage{dir: dir, blobs: blobs, control: control, machine: d, log: log, changed: changed,
+func newStage(dir string, control muster.ForBooter, d *Directory, log *slog.Logger, changed func()) *stage {
+	return &stage{dir: dir, control: control, machine: d, log: log, changed: changed,
 		images: map[string]*muster.Image{}, errs: map[string]string{}}
 }
 

@@ -1,0 +1,25 @@
+// Command muster-booter is the boot server of one network segment: DHCP, TFTP,
+// HTTP and the boot bus. It owns flags, signals, privileges and exit codes, and
+// nothing else; package booter does the work.
+//
+// Started as root with --user it binds its sockets, then lives on as that user
+// with no capability at all. It must never print a key or a password.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := command(os.Stderr).ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "muster-booter:", err)
+		os.Exit(1)
+	}
+}
