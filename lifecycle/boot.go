@@ -134,7 +134,7 @@ func assignedRows() *lifecycle {
 		R{On: Reactivate, From: both, To: NoImage},
 		R{On: Pin, From: in(NoImage), To: Assigned},
 		R{On: Pin, From: in(Assigned), Stay: true, Doc: "another image"},
-		R{On: Unpin, From: in(Assigned), Needs: all(not(isEnrolled)), To: NoImage},
+		R{On: Unpin, From: in(Assigned), Needs: all(imageUnneeded), To: NoImage},
 		R{On: Unpin, From: in(NoImage), Already: true})
 	return define("assigned image", "a boot record's own image", perRecord,
 		func(s *State, m int) *Image { return &s.Boots[m].Assigned },

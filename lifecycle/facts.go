@@ -144,10 +144,10 @@ var (
 var (
 	hasAddress = inside("has address", "an address is reserved for it", "no address is reserved for it",
 		func(s *State, m int) bool { return s.Boots[m].Address == AddressReserved })
-	onNetwork   = either("on network", networkKnown.Is, networkKnown.Else, hasAddress, networkKnown)
-	addressable = either("addressable", "it has an address, or its network has a free one", addressFree.Else, hasAddress, addressFree)
-	isEnrolled  = inside("enrolled", "it is enrolled", "it is not enrolled",
-		func(s *State, m int) bool { return s.Boots[m].State == muster.Enrolled })
+	onNetwork     = either("on network", networkKnown.Is, networkKnown.Else, hasAddress, networkKnown)
+	addressable   = either("addressable", "it has an address, or its network has a free one", addressFree.Else, hasAddress, addressFree)
+	imageUnneeded = inside("image unneeded", "it is not enrolled", "an enrolled record needs its image: set another one, or decommission the record",
+		func(s *State, m int) bool { return s.Boots[m].State != muster.Enrolled })
 	isDiscovered = inside("discovered", "it is discovered", "it is not discovered",
 		func(s *State, m int) bool { return s.Boots[m].State == muster.Discovered })
 	foreign = inside("another's", "it is bound to another machine", "it is bound to no other machine",
