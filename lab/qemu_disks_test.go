@@ -1,0 +1,76 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// withZFS runs a shell script where zfs-fuse serves pools in files: in mount
+// and process namespaces of its own, of which nothing is left afterwards.
+func withZFS(t *testing.T, script string) string {
+	t.Helper()
+	for _, tool := range []string{"zfs-fuse", "zpool", "unshare"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Skipf("needs %s (Debian packages zfs-fuse, util-linux)", tool)
+		}
+	}
+	const start = `set -eu
+		mount -t tmpfs tmpfs /run
+		mkdir -p /run/zfs /run/lock/zfs
+		zfs-fuse --no-daemon >/dev/null 2>&1 &
+		n=0
+		until zpool list >/dev/null 2>&1; do n=$((n+1)); [ $n -lt 100 ]; sleep 0.1; done
+	`
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--propagation", "private",
+		"sh", "-c", start+script).CombinedOutput()
+	os.Remove("/zfs-kstat") // zfs-fuse makes it; only an empty one goes
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return string(out)
+}
+
+// foreignPool makes a pool by the name of ours, of nobody we know, on one of
+// a machine's disks.
+func foreignPool(t *testing.T, m *Machine, disk int) {
+	t.Helper()
+	withZFS(t, fmt.Sprintf("zpool create -m none zones %s && zfs create -o mountpoint=none zones/precious && zpool export zones", m.Disk(disk)))
+}
+
+// onDisks looks at the disks of a machine that is off, with tools of its own:
+// what is stamped on the pool, and the credential kept there.
+func onDisks(t *testing.T, m *Machine) (stamp, credential string) {
+	t.Helper()
+	if m.On() {
+		t.Fatalf("%s is on", m.Name)
+	}
+	dir := t.TempDir() // looked at in a copy: importing writes
+	for n := range m.Disks {
+		to := filepath.Join(dir, filepath.Base(m.Disk(n)))
+		if out, err := exec.CommandContext(t.Context(), "cp", "--sparse=always", m.Disk(n), to).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	script := fmt.Sprintf(`
+		zpool import -f -d %[1]s -R %[1]s/root zones >&2
+		zfs get -H -o value org.smartos:server_uuid zones/var > %[1]s/stamp
+		zfs mount zones/var 2>/dev/null || true
+		cat $(find %[1]s/root -name credential) > %[1]s/credential
+		zpool export zones >&2`, dir)
+	said := withZFS(t, script)
+	read := func(name string) string {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatalf("%v: %s", err, said)
+		}
+		return string(b)
+	}
+	return read("stamp"), read("credential")
+}

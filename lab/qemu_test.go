@@ -1,0 +1,242 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"muster.internal"
+	"muster.internal/image"
+)
+
+// built is what every site needs and is the same for all: the programs, static,
+// from this source tree, and the image with this muster-host in it.
+var built = sync.OnceValues(func() (b struct{ programs, image string }, err error) {
+	cache := os.Getenv("MUSTER_LAB_CACHE")
+	if cache == "" {
+		var home string
+		if home, err = os.UserCacheDir(); err != nil {
+			return
+		}
+		cache = filepath.Join(home, "muster")
+	}
+	b.programs, b.image = filepath.Join(cache, "lab-bin"), filepath.Join(cache, "lab-image")
+	c := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", b.programs+"/", "./cmd/...")
+	c.Dir = ".."
+	c.Env = append(os.Environ(), "CGO_ENABLED=0")
+	c.Stderr = os.Stderr
+	if err = c.Run(); err != nil {
+		return
+	}
+	_, err = image.Build(context.Background(), image.Options{Name: "lab", Out: b.image, Cache: filepath.Join(cache, "image"),
+		Host: filepath.Join(b.programs, "muster-host"), Progress: os.Stderr})
+	return
+})
+
+// newLab makes a site for one test, which may take so long and no longer.
+func newLab(t *testing.T, limit time.Duration) (context.Context, *Site) {
+	t.Helper()
+	if os.Getenv("MUSTER_LAB") == "" {
+		t.Skip("boots virtual machines for minutes: set MUSTER_LAB=1 to run it")
+	}
+	if missing := Missing(); len(missing) > 0 {
+		t.Skip("needs ", strings.Join(missing, ", "))
+	}
+	b, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	t.Cleanup(cancel)
+	dir := os.Getenv("MUSTER_LAB_DIR") // to look at afterwards
+	if dir == "" {
+		dir = t.TempDir()
+	} else {
+		dir = filepath.Join(dir, t.Name())
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := NewSite(ctx, SiteConfig{Dir: dir, Programs: b.programs, ImageDir: b.image, Say: t.Output()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("musterd%s", s.Control.Tail())
+			t.Logf("muster-booter%s", s.Booter.Tail())
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return ctx, s
+}
+
+func (s *Site) machine(t *testing.T, ctx context.Context, n int, f Firmware) *Machine {
+	t.Helper()
+	m, err := s.NewMachine(ctx, n, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Cut)
+	return m
+}
+
+func must[T any](t *testing.T) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func isApproved(r muster.Registration) bool { return r.State == muster.Approved }
+
+// refreshedAfter: the machine came back by itself, with its own key.
+func refreshedAfter(at time.Time) func(muster.Registration) bool {
+	return func(r muster.Registration) bool {
+		return r.State == muster.Approved && r.RefreshedAt != nil && r.RefreshedAt.After(at)
+	}
+}
+
+// TestLabFirstLife is the whole way, on both firmwares: empty disks, power on,
+// and at the end an approved node that speaks with its own key.
+func TestLabFirstLife(t *testing.T) {
+	for n, f := range []Firmware{BIOS, UEFI} {
+		t.Run(string(f), func(t *testing.T) {
+			ctx, s := newLab(t, 6*time.Minute)
+			m := s.machine(t, ctx, n+1, f)
+			st := new(Stages)
+			firstLife(t, ctx, s, m, st)
+			t.Logf("%s, seconds from power-on:\n%s", m.Name, st)
+			checkNode(t, ctx, s, m)
+			m.Cut()
+			checkDisks(t, ctx, s, m)
+			checkNothingLeaks(t, s)
+		})
+	}
+}
+
+var hostStarts = regexp.MustCompile(`muster-host`)
+
+func firstLife(t *testing.T, ctx context.Context, s *Site, m *Machine, st *Stages) {
+	t.Helper()
+	if err := m.PowerOn(); err != nil {
+		t.Fatal(err)
+	}
+	r := must[muster.Registration](t)(s.Surveyed(ctx, m))
+	st.AddConsole("", m.Lines(0))
+	st.Add("announced, disks surveyed", m.Since())
+	if r.Serial != m.Serial {
+		t.Errorf("the control plane knows serial %q, the machine has %q", r.Serial, m.Serial)
+	}
+	mark, before := m.Mark(), time.Now()
+	plan, grant, err := s.Approve(ctx, m, muster.SetupRequest{Layout: "mirror"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.Add("setup approved by the operator", m.Since())
+	var serials []string
+	for _, d := range plan.Members() {
+		serials = append(serials, d.Serial)
+	}
+	if want := []string{m.DiskSerial(0), m.DiskSerial(1)}; !slices.Equal(serials, want) {
+		t.Errorf("the operator saw disks %v, the machine has %v", serials, want)
+	}
+	if grant.Registration.State != muster.SettingUp {
+		t.Errorf("after the approval it is %s", grant.Registration.State)
+	}
+	must[muster.Registration](t)(s.WaitRegistration(ctx, m, "is approved", isApproved))
+	st.Add("pool built, setup complete", m.Since())
+	must[Line](t)(m.WaitFor(ctx, m.Mark(), hostStarts))
+	r = must[muster.Registration](t)(s.WaitRegistration(ctx, m, "has come back with its own key", refreshedAfter(before)))
+	st.AddConsole("second boot: ", m.Lines(mark))
+	st.Add("approved and authenticated after the second boot", m.Since())
+}
+
+// checkNode asks the control plane what there is now.
+func checkNode(t *testing.T, ctx context.Context, s *Site, m *Machine) {
+	t.Helper()
+	r := must[muster.Registration](t)(s.Operator.Registration(ctx, m.UUID))
+	b := must[muster.BootRecord](t)(s.Operator.BootRecord(ctx, m.MAC))
+	if b.State != muster.Enrolled || b.ServerUUID != m.UUID || b.AssignedPI == nil || b.AssignedPI.Digest != s.Image.Digest {
+		t.Errorf("boot record: %+v", b)
+	}
+	var mine []muster.Node
+	for _, n := range must[[]muster.Node](t)(s.Operator.Nodes(ctx)) {
+		if n.ServerUUID == m.UUID {
+			mine = append(mine, n)
+		}
+	}
+	if len(mine) != 1 || mine[0].ID != r.NodeID || r.NodeID == "" {
+		t.Errorf("nodes of %s: %+v; its registration names %q", m.UUID, mine, r.NodeID)
+	}
+	if v := must[muster.AuditVerdict](t)(s.Operator.VerifyAudit(ctx)); !v.OK {
+		t.Errorf("audit: %+v", v)
+	}
+}
+
+// checkDisks looks at the disks themselves, with the machine off.
+func checkDisks(t *testing.T, ctx context.Context, s *Site, m *Machine) {
+	t.Helper()
+	r := must[muster.Registration](t)(s.Operator.Registration(ctx, m.UUID))
+	stamp, raw := onDisks(t, m)
+	if strings.TrimSpace(stamp) != m.UUID {
+		t.Errorf("the pool is stamped %q", stamp)
+	}
+	var c struct {
+		ServerUUID string `json:"server_uuid"`
+		APIKey     string `json:"api_key"`
+	}
+	if err := json.Unmarshal([]byte(raw), &c); err != nil {
+		t.Fatalf("the credential on the pool: %v", err)
+	}
+	if c.ServerUUID != m.UUID || r.BoundKeyID == "" || !strings.HasPrefix(c.APIKey, "mus_"+r.BoundKeyID+"_") {
+		t.Errorf("the credential on the pool is for %s and not with key %s", c.ServerUUID, r.BoundKeyID)
+	}
+	// Planted by this very run: the machine's secret and the operator's token
+	// must be nowhere but where they belong.
+	secret := c.APIKey[strings.LastIndex(c.APIKey, "_")+1:]
+	for _, where := range s.logs(t) {
+		if b := must[[]byte](t)(os.ReadFile(where)); strings.Contains(string(b), secret) {
+			t.Errorf("%s holds the machine's secret", where)
+		}
+	}
+}
+
+// logs are the files in which everything was written that was said.
+func (s *Site) logs(t *testing.T) []string {
+	t.Helper()
+	var all []string
+	for _, p := range []string{"*.log", "*/console.log"} {
+		all = append(all, must[[]string](t)(filepath.Glob(filepath.Join(s.Dir, p)))...)
+	}
+	if len(all) < 3 {
+		t.Errorf("only these logs were written: %v", all)
+	}
+	return all
+}
+
+func checkNothingLeaks(t *testing.T, s *Site) {
+	t.Helper()
+	bus := strings.TrimSpace(string(must[[]byte](t)(os.ReadFile(s.busFile()))))
+	for _, where := range s.logs(t) {
+		b := string(must[[]byte](t)(os.ReadFile(where)))
+		for name, secret := range map[string]string{"the bus password": bus, "the operator's token": s.Token} {
+			if strings.Contains(b, secret) {
+				t.Errorf("%s holds %s", where, name)
+			}
+		}
+	}
+}
