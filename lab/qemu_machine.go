@@ -184,21 +184,24 @@ func (m *Machine) Cut() {
 }
 
 // Reset presses the reset button.
-func (m *Machine) Reset() error {
-	q, err := m.qmp()
-	if err != nil {
-		return err
-	}
-	return q.do("system_reset", nil)
-}
+func (m *Machine) Reset() error { return m.command("system_reset") }
+
+// Freeze stops the machine's processors, and Thaw lets them go on: to the
+// network it looks like a machine that has lost its way for a while.
+func (m *Machine) Freeze() error { return m.command("stop") }
+
+// Thaw ends a freeze.
+func (m *Machine) Thaw() error { return m.command("cont") }
 
 // PressPower presses the power button: the machine may shut down in order.
-func (m *Machine) PressPower() error {
+func (m *Machine) PressPower() error { return m.command("system_powerdown") }
+
+func (m *Machine) command(c string) error {
 	q, err := m.qmp()
 	if err != nil {
 		return err
 	}
-	return q.do("system_powerdown", nil)
+	return q.do(c, nil)
 }
 
 // Unplug pulls the machine's network cable, or puts it back.

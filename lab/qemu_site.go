@@ -204,7 +204,7 @@ func (s *Site) startBooter(ctx context.Context) error {
 	s.Booter = s.newProgram("muster-booter", s.Dir, s.Control.start, func() *exec.Cmd {
 		return exec.Command(s.program("muster-booter"), "--name", "lab", "--dir", dir, "--control", "https://"+ServerIP+":"+controlPort,
 			"--ca", s.CA, "--key-file", s.keyFile(muster.ScopeBooter), "--enroll-key-file", s.keyFile(muster.ScopeURenroll),
-			"--interface", s.Bridge, "--bus-password-file", s.busFile())
+			"--interface", s.Bridge, "--bus-password-file", s.busFile(), "--user", "nobody")
 	})
 	s.Booter.Watch(s.watch)
 	if err := s.Booter.Start(); err != nil {

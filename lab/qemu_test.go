@@ -59,6 +59,10 @@ func newLab(t *testing.T, limit time.Duration) (context.Context, *Site) {
 	dir := os.Getenv("MUSTER_LAB_DIR") // to look at afterwards
 	if dir == "" {
 		dir = t.TempDir()
+		// The booter gives up root, and must still get to its directory.
+		if err := os.Chmod(filepath.Dir(dir), 0o711); err != nil {
+			t.Fatal(err)
+		}
 	} else {
 		dir = filepath.Join(dir, t.Name())
 		if err := os.RemoveAll(dir); err != nil {

@@ -1,0 +1,321 @@
+package lab
+
+import (
+	"context"
+	"crypto/ecdh"
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
+	"net"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"muster.internal"
+	"muster.internal/bus"
+	"muster.internal/inventory"
+)
+
+// failedWith: back where it came from, with a reason that names these words.
+func failedWith(words ...string) func(muster.Registration) bool {
+	return func(r muster.Registration) bool {
+		for _, w := range words {
+			if !strings.Contains(r.LastSetupError, w) {
+				return false
+			}
+		}
+		return r.State == muster.AwaitingSetup
+	}
+}
+
+// noKeys: a setup that failed has left no live credential.
+func noKeys(t *testing.T, ctx context.Context, s *Site, m *Machine) {
+	t.Helper()
+	r := must[muster.Registration](t)(s.Operator.Registration(ctx, m.UUID))
+	if r.BoundKeyID != "" || r.BundleTaken || r.SetupDeadline != nil || r.AssignedPI != nil {
+		t.Errorf("the failed setup left key %q, taken %t, deadline %v, image %v", r.BoundKeyID, r.BundleTaken, r.SetupDeadline, r.AssignedPI)
+	}
+	for _, k := range must[[]muster.APIKey](t)(s.Operator.Keys(ctx)) {
+		if k.Scope == muster.ScopeAgent && k.ServerUUID == m.UUID {
+			t.Errorf("key %s of %s is still there", k.ID, m.UUID)
+		}
+	}
+	if b := must[muster.BootRecord](t)(s.Operator.BootRecord(ctx, m.MAC)); b.State != muster.Enrolling {
+		t.Errorf("its boot record is %s", b.State)
+	}
+}
+
+func surveyed(t *testing.T, ctx context.Context, s *Site, m *Machine) muster.Registration {
+	t.Helper()
+	if err := m.PowerOn(); err != nil {
+		t.Fatal(err)
+	}
+	return must[muster.Registration](t)(s.Surveyed(ctx, m))
+}
+
+func approve(t *testing.T, ctx context.Context, s *Site, m *Machine, r muster.SetupRequest) muster.SetupGrant {
+	t.Helper()
+	_, g, err := s.Approve(ctx, m, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// cameBack waits for the end of a good setup and for the second boot after it.
+func cameBack(t *testing.T, ctx context.Context, s *Site, m *Machine) {
+	t.Helper()
+	before := time.Now()
+	must[muster.Registration](t)(s.WaitRegistration(ctx, m, "is approved", isApproved))
+	must[muster.Registration](t)(s.WaitRegistration(ctx, m, "has come back with its own key", refreshedAfter(before)))
+	checkNode(t, ctx, s, m)
+}
+
+// A pool by the name of ours that is somebody else's stops the setup, even on
+// a disk that the plan leaves alone; and it is not touched.
+func TestLabForeignPool(t *testing.T) {
+	ctx, s := newLab(t, 6*time.Minute)
+	m, err := s.Segment.NewMachine(ctx, s.Dir, MachineSpec{Name: "foreign", Firmware: BIOS, UUID: "00112233-4455-6677-8899-aabbccddf001",
+		MAC: "52:54:00:77:f0:01", Serial: "LABF0001", Disks: []int64{1 << 30, 1 << 30, 1 << 30}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Cut)
+	foreignPool(t, m, 2)
+	r := surveyed(t, ctx, s, m)
+	if len(r.Disks) != 3 || len(r.Disks[2].Contents) == 0 || r.Disks[2].Contents[0].Name != muster.PoolName {
+		t.Fatalf("the survey does not show the foreign pool: %+v", r.Disks)
+	}
+	approve(t, ctx, s, m, muster.SetupRequest{Layout: "mirror", Exclude: []string{r.Disks[2].Path}})
+	r = must[muster.Registration](t)(s.WaitRegistration(ctx, m, "is refused", failedWith("zones", r.Disks[2].Contents[0].GUID)))
+	t.Log("the reason:", r.LastSetupError)
+	noKeys(t, ctx, s, m)
+	m.Cut()
+	withZFS(t, fmt.Sprintf("mkdir /run/d; ln -s %s /run/d/disk; zpool import -d /run/d zones; zfs list zones/precious; zpool export zones", m.Disk(2)))
+}
+
+var buildsPool = regexp.MustCompile(`zpool create|creating the pool|building the pool`)
+
+// The power goes while the pool is being built. The machine comes back as
+// another session; the first approval is dead, and a second one goes through.
+func TestLabPowerCut(t *testing.T) {
+	ctx, s := newLab(t, 8*time.Minute)
+	m := s.machine(t, ctx, 1, BIOS)
+	surveyed(t, ctx, s, m)
+	mark := m.Mark()
+	first := approve(t, ctx, s, m, muster.SetupRequest{Layout: "mirror"})
+	must[Line](t)(m.WaitFor(ctx, mark, buildsPool))
+	m.Cut()
+	if err := m.PowerOn(); err != nil {
+		t.Fatal(err)
+	}
+	r := must[muster.Registration](t)(s.WaitRegistration(ctx, m, "waits again, with a reason", func(r muster.Registration) bool {
+		return r.State == muster.AwaitingSetup && r.LastSetupError != "" && r.SurveyedAt != nil
+	}))
+	t.Log("the reason:", r.LastSetupError)
+	noKeys(t, ctx, s, m)
+	second := approve(t, ctx, s, m, muster.SetupRequest{Layout: "mirror", Rebuild: true})
+	if second.Epoch <= first.Epoch {
+		t.Errorf("epoch %d after %d", second.Epoch, first.Epoch)
+	}
+	cameBack(t, ctx, s, m)
+	m.Cut()
+	checkDisks(t, ctx, s, m)
+}
+
+// impersonate speaks on the bus as a machine that it is not.
+func impersonate(ctx context.Context, s *Site, st *Stranger, m *Machine) (*bus.Conn, error) {
+	password, err := os.ReadFile(s.busFile()) // as read off the wire, from the boot script
+	if err != nil {
+		return nil, err
+	}
+	c, err := bus.Dial(ctx, bus.Options{Addr: ServerIP + ":5672", User: "muster", Password: strings.TrimSpace(string(password)),
+		UUID: m.UUID, MAC: m.MAC, Connect: func(ctx context.Context, addr string) (net.Conn, error) { return st.Dial(ctx, "tcp", addr) }})
+	if err != nil {
+		return nil, err
+	}
+	key, err := ecdh.X25519().GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	f := inventory.Facts{UUID: m.UUID, Serial: m.Serial, Hostname: "innocent", MACs: []string{m.MAC}, AdminMAC: m.MAC,
+		PublicKey: base64.StdEncoding.EncodeToString(key.PublicKey().Bytes()), Version: "1", Firmware: "bios"}
+	for _, k := range []string{"ur.startup." + m.UUID, "ur.sysinfo." + m.UUID + ".0123456789abcdef"} {
+		if err := c.Publish(k, f.Sysinfo()); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// overhear collects what a connection is sent, until it ends.
+func overhear(ctx context.Context, c *bus.Conn) <-chan string {
+	heard := make(chan string, 64)
+	go func() {
+		defer close(heard)
+		for {
+			d, err := c.Next(ctx)
+			if err != nil {
+				return
+			}
+			select {
+			case heard <- d.Key + " " + string(d.Body):
+			default:
+			}
+		}
+	}()
+	return heard
+}
+
+// told waits until the audit has an entry about the machine with these words,
+// and returns it.
+func told(t *testing.T, ctx context.Context, s *Site, m *Machine, words ...string) muster.AuditEntry {
+	t.Helper()
+	var found muster.AuditEntry
+	err := s.Until(ctx, "the operator is told of "+strings.Join(words, ", "), func() (bool, error) {
+		es, err := s.Operator.Audit(ctx, muster.AuditFilter{Subject: "registration/" + m.UUID})
+		for _, e := range es {
+			all := e.Action + " " + string(e.Detail)
+			missing := false
+			for _, w := range words {
+				missing = missing || !strings.Contains(all, w)
+			}
+			if !missing {
+				found = e
+				return true, nil
+			}
+		}
+		return false, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// Somebody with the machine's address and queue name, after the approval: gets
+// nothing, the epoch is void, and the operator is told.
+func TestLabImpostor(t *testing.T) {
+	ctx, s := newLab(t, 8*time.Minute)
+	m := s.machine(t, ctx, 1, BIOS)
+	surveyed(t, ctx, s, m)
+	b := must[muster.BootRecord](t)(s.Operator.BootRecord(ctx, m.MAC))
+	if err := m.Freeze(); err != nil { // so that it neither answers nor objects
+		t.Fatal(err)
+	}
+	first := approve(t, ctx, s, m, muster.SetupRequest{Layout: "mirror"})
+	st, err := s.NewStranger(ctx, b.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := impersonate(ctx, s, st, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	heard := overhear(ctx, c)
+	r := must[muster.Registration](t)(s.WaitRegistration(ctx, m, "is void, and its source named", failedWith(b.Address)))
+	t.Log("the reason:", r.LastSetupError)
+	t.Log("the audit:", string(told(t, ctx, s, m, b.Address).Detail))
+	noKeys(t, ctx, s, m)
+	c.Close()
+	for d := range heard {
+		// A disk survey may be asked of anybody; a bundle must not come.
+		if strings.Contains(d, "MUSTER_BUNDLE") || strings.Contains(d, "muster-host setup") {
+			t.Errorf("the impostor was sent %s", d)
+		}
+	}
+	// The real machine thaws, comes back, and the next approval is for it alone.
+	if err := ip(ctx, "-n", st.Name, "link", "set", st.Interface, "down"); err != nil {
+		t.Fatal(err)
+	}
+	m.Cut()
+	if err := m.PowerOn(); err != nil {
+		t.Fatal(err)
+	}
+	must[muster.Registration](t)(s.WaitRegistration(ctx, m, "is surveyed anew", func(n muster.Registration) bool {
+		return n.State == muster.AwaitingSetup && n.SurveyedAt != nil && n.SurveyedAt.After(*r.SurveyedAt)
+	}))
+	second := approve(t, ctx, s, m, muster.SetupRequest{Layout: "mirror"})
+	if second.Epoch <= first.Epoch {
+		t.Errorf("epoch %d after %d", second.Epoch, first.Epoch)
+	}
+	cameBack(t, ctx, s, m)
+}
+
+// Somebody with an address of his own who names the machine's queue: refused,
+// counted, told; the machine's own session is not disturbed.
+func TestLabStrangerIsRefused(t *testing.T) {
+	ctx, s := newLab(t, 6*time.Minute)
+	m := s.machine(t, ctx, 1, BIOS)
+	surveyed(t, ctx, s, m)
+	st, err := s.NewStranger(ctx, "10.77.0.66")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err := impersonate(ctx, s, st, m); err == nil {
+		heard := overhear(ctx, c)
+		for d := range heard {
+			t.Errorf("the stranger was sent %s", d)
+		}
+	}
+	told(t, ctx, s, m, "10.77.0.66")
+	approve(t, ctx, s, m, muster.SetupRequest{Layout: "mirror"})
+	cameBack(t, ctx, s, m)
+}
+
+// The programs are killed in the middle of things, again and again; the
+// machine's setup ends well, or fails cleanly and is approved again; and there
+// is one node.
+func TestLabKills(t *testing.T) {
+	for _, p := range []struct {
+		name string
+		// when the kill comes: after this is seen on the console, or at once.
+		after *regexp.Regexp
+	}{
+		{"after the approval", nil},
+		{"while the pool is built", buildsPool},
+		{"when the setup is done", regexp.MustCompile(`MUSTER-SETUP-COMPLETE|setup (is )?complete|restarts`)},
+	} {
+		for _, who := range []string{"musterd", "muster-booter"} {
+			t.Run(who+" "+p.name, func(t *testing.T) {
+				ctx, s := newLab(t, 8*time.Minute)
+				m := s.machine(t, ctx, 1, BIOS)
+				surveyed(t, ctx, s, m)
+				mark := m.Mark()
+				approve(t, ctx, s, m, muster.SetupRequest{Layout: "mirror"})
+				if p.after != nil {
+					must[Line](t)(m.WaitFor(ctx, mark, p.after))
+				}
+				victim := map[string]*Program{"musterd": s.Control, "muster-booter": s.Booter}[who]
+				if err := victim.Kill(); err != nil {
+					t.Fatal(err)
+				}
+				if err := victim.Start(); err != nil {
+					t.Fatal(err)
+				}
+				survives(t, ctx, s, m)
+				m.Cut()
+				checkDisks(t, ctx, s, m)
+			})
+		}
+	}
+}
+
+// survives waits for approval; a clean failure is approved once more.
+func survives(t *testing.T, ctx context.Context, s *Site, m *Machine) {
+	t.Helper()
+	before := time.Now()
+	r := must[muster.Registration](t)(s.WaitRegistration(ctx, m, "is approved, or failed with a reason", func(r muster.Registration) bool {
+		return r.State == muster.Approved || r.State == muster.AwaitingSetup && r.LastSetupError != "" && r.SurveyedAt != nil
+	}))
+	if r.State == muster.AwaitingSetup {
+		t.Log("failed cleanly:", r.LastSetupError)
+		noKeys(t, ctx, s, m)
+		approve(t, ctx, s, m, muster.SetupRequest{Layout: "mirror", Rebuild: true})
+	}
+	must[muster.Registration](t)(s.WaitRegistration(ctx, m, "is approved", isApproved))
+	must[muster.Registration](t)(s.WaitRegistration(ctx, m, "has come back with its own key", refreshedAfter(before)))
+	checkNode(t, ctx, s, m)
+}
