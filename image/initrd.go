@@ -59,7 +59,7 @@ var applets = strings.Fields(`sh ash awk basename blkid cat chmod chown clear cm
 // the pool tools with their libraries, and the kernel modules in load order.
 func initrd(o Options, root, version, host string, say func(string, ...any)) (tree, error) {
 	t := tree{}
-	t.dir("bin", "sbin", "dev", "etc/muster", "proc", "sys", "run", "tmp", "mnt", "root", "usr", "var/lib/muster-host",
+	t.dir("bin", "sbin", "dev", "etc", "proc", "sys", "run", "tmp", "mnt", "root", "usr", "var/lib/muster-host",
 		"var/lock/zfs", "var/run/zfs", "var/log")
 	t.link("usr/bin", "../bin")
 	t.link("usr/sbin", "../sbin")

@@ -13,7 +13,7 @@ import (
 
 // ModulesFile lists, in an image, the kernel modules to load: one path a line,
 // each after those that it needs.
-const ModulesFile = "/etc/muster/modules"
+const ModulesFile = "/modules.list"
 
 // modules are a kernel package's loadable modules. What they need is read from
 // the modules themselves (their .modinfo section), so that depmod is not.
