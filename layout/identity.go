@@ -13,8 +13,9 @@ import (
 const (
 	ContentPool    = "zpool"
 	ContentBtrfs   = "btrfs"
-	ContentMounted = "mounted" // Name is where
-	ContentInUse   = "in_use"  // Name is by what: another block device, swap
+	ContentMounted = "mounted"    // Name is where
+	ContentInUse   = "in_use"     // Name is by what: another block device, swap
+	ContentHidden  = "unreadable" // Name is why
 )
 
 // Same tells whether what was planned is what is there: identity, size and

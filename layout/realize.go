@@ -173,6 +173,8 @@ func setAside(d muster.Disk, exclude []string) string {
 			return "mounted at " + c.Name
 		case ContentInUse:
 			return "in use by " + c.Name
+		case ContentHidden:
+			return "what is on it cannot be read: " + c.Name
 		}
 	}
 	return ""

@@ -52,6 +52,7 @@ func TestRealize(t *testing.T) {
 			disk("/dev/sdc", "C", 4e9, muster.Content{Kind: layout.ContentMounted, Name: "/"}),
 			disk("/dev/sdd", "D", 4e9, muster.Content{Kind: layout.ContentInUse, Name: "dm-0"}),
 			disk("/dev/sde", "E", 1e8), // too small
+			disk("/dev/sdj", "J", 4e9, muster.Content{Kind: layout.ContentHidden, Name: "input/output error"}),
 			{Path: "/dev/sdf", Serial: "F", Size: 4e9, Removable: true},
 			disk("/dev/sdg", "G", 4e9),                             // excluded
 			disk("/dev/sdh", "H", 4e9), disk("/dev/sdi", "H", 8e9), // one identity, two sizes

@@ -147,7 +147,9 @@ func uses(proc fs.FS) map[string]muster.Content {
 			}
 			// btrfs has device numbers of its own; its source tells the disk.
 			if i := slices.Index(f, "-"); i > 0 && i+2 < len(f) && strings.HasPrefix(f[i+2], "/dev/") {
-				all[path.Base(f[i+2])] = muster.Content{Kind: layout.ContentMounted, Name: f[4]}
+				if name := path.Base(f[i+2]); all[name].Kind == "" {
+					all[name] = muster.Content{Kind: layout.ContentMounted, Name: f[4]}
+				}
 			}
 		}
 	}

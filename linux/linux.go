@@ -92,8 +92,9 @@ func (m *Machine) Disks() ([]muster.Disk, error) {
 	}
 	for i := range disks {
 		found, err := readContents(disks[i].Path, disks[i].Size)
-		if err != nil {
-			return nil, fmt.Errorf("reading %s (%s): %w", disks[i].Path, disks[i].Describe(), err)
+		if err != nil { // one bad disk must not hide the others
+			m.Log.Warn("a disk cannot be read", "disk", disks[i].Path, "which", disks[i].Describe(), "reason", err)
+			found = []muster.Content{{Kind: layout.ContentHidden, Name: reason(err)}}
 		}
 		disks[i].Contents = append(disks[i].Contents, found...)
 	}
@@ -112,6 +113,15 @@ func (m *Machine) Disks() ([]muster.Disk, error) {
 		}
 	}
 	return disks, nil
+}
+
+// reason is an error without the path, which may differ at the next start.
+func reason(err error) string {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		err = p.Err
+	}
+	return err.Error()
 }
 
 // Pools finds pools by the name of ours on the disks.

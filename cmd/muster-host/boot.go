@@ -1,0 +1,225 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"muster.internal"
+	"muster.internal/bus"
+	"muster.internal/host"
+	"muster.internal/inventory"
+	"muster.internal/linux"
+	"muster.internal/setup"
+)
+
+// initrd is the life of the first process: it prepares the machine, then keeps
+// the host running.
+func initrd() error {
+	if err := linux.PrepareInitrd(); err != nil {
+		return err
+	}
+	say := func(s string) { fmt.Println("muster-host: " + s) }
+	say("userland")
+	failed, err := linux.LoadModules("/modules.list")
+	if err != nil {
+		say("the list of kernel modules cannot be read: " + err.Error())
+	}
+	for _, f := range failed {
+		say("a kernel module was not loaded: " + f)
+	}
+	return linux.Tend([]string{"/proc/self/exe", "run", "--boot"}, say)
+}
+
+// started finds out what this machine is, and is that.
+func started(ctx context.Context, e *env) error {
+	line, err := os.ReadFile("/proc/cmdline")
+	if err != nil {
+		return err
+	}
+	args, err := host.ParseArgs(string(line))
+	if err != nil {
+		return err
+	}
+	if off := time.Since(args.Time); off < -2*time.Second || off > time.Minute {
+		if err := e.machine.SetClock(args.Time); err != nil {
+			return err
+		}
+	}
+	nic, err := e.machine.NetworkUp(ctx, args.MAC, args.Address, args.Gateway)
+	if err != nil {
+		return err
+	}
+	e.say("network up: %s on %s (%s)", args.Address, nic, args.MAC)
+	f, err := e.machine.Facts()
+	if err != nil {
+		return err
+	}
+	f.AdminMAC, f.AdminIP, f.Version = args.MAC, args.Address.Addr().String(), muster.Build
+	if err := linux.WriteHostID(f.UUID); err != nil {
+		return err
+	}
+	if args.Mode == string(host.RoleRescue) {
+		return rescue(ctx, e)
+	}
+	b, cred := host.Start(args.Mode, f.UUID, e.machine)
+	e.say("this machine (%s) starts as %s: %s", f.UUID, b.Role, b.Reason)
+	if b.Role == host.RoleNode {
+		e.say("pool imported")
+		// Told to enroll, it may announce itself when its credential is refused.
+		err := live(ctx, e, cred, args.Mode == string(host.RoleEnroll))
+		if !errors.Is(err, host.ErrRefused) {
+			return ended(ctx, err)
+		}
+		e.say("%v; nothing is changed, and the machine announces itself for another approval", err)
+		if err := e.machine.Release(b.Pool); err != nil {
+			return err
+		}
+	}
+	return enroll(ctx, e, args, f)
+}
+
+// rescue leaves disks alone and gives the person at the console a shell.
+func rescue(ctx context.Context, e *env) error {
+	e.say("rescue: no pool was imported, nothing was started; a shell is on the console")
+	for ctx.Err() == nil {
+		sh := exec.CommandContext(ctx, "/bin/sh")
+		sh.Stdin, sh.Stdout, sh.Stderr = os.Stdin, os.Stdout, os.Stderr
+		sh.Run()
+		pause(ctx, time.Second)
+	}
+	return nil
+}
+
+// enroll announces this machine on the boot bus and does what it is sent, until
+// a setup asks for a restart.
+func enroll(ctx context.Context, e *env, args host.Args, f inventory.Facts) error {
+	private, public, err := setup.GenerateKey()
+	if err != nil {
+		return err
+	}
+	if err := keep(e.machine, private); err != nil {
+		return fmt.Errorf("keeping this boot's key: %w", err)
+	}
+	f.PublicKey = setup.EncodePublicKey(public)
+	if f.Disks, err = e.machine.Disks(); err != nil {
+		e.say("its disks cannot be read, and are announced by size alone: %v", err)
+		if f.Disks, err = linux.ReadDisks(e.machine.Sys, e.machine.Proc, e.machine.Dev); err != nil {
+			return err
+		}
+	}
+	said := false
+	agent := bus.Agent{
+		Options: bus.Options{Addr: args.BusAddr, User: args.BusUser, Password: args.BusPassword, UUID: f.UUID, MAC: args.MAC,
+			LocalAddr: &net.TCPAddr{IP: args.Address.Addr().AsSlice()}},
+		Log: e.machine.Log,
+		Sysinfo: func(context.Context) (json.RawMessage, error) {
+			if !said {
+				e.say("announced as %s at %s", f.UUID, args.BusAddr)
+				said = true
+			}
+			return f.Sysinfo(), nil
+		},
+		Handle: func(ctx context.Context, m bus.Message) bus.Reply { return runScript(ctx, e.out, m) },
+	}
+	if err := agent.Run(ctx); !errors.Is(err, bus.ErrReboot) {
+		return ended(ctx, err)
+	}
+	e.say("restarting")
+	return linux.Reboot()
+}
+
+// keep stores the key where only this boot's processes of root can read it.
+func keep(m *linux.Machine, private []byte) error {
+	if err := os.MkdirAll(m.Run, 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(m.Run, keyFile), private, 0o600)
+}
+
+// runScript runs what came over the bus, as the stock agent does: from a file,
+// with the message's environment for its own. The console sees what it says.
+func runScript(ctx context.Context, console io.Writer, m bus.Message) bus.Reply {
+	failed := func(err error) bus.Reply {
+		return bus.Reply{ExitStatus: 1, Stderr: "muster-host: the script was not run: " + err.Error() + "\n"}
+	}
+	dir, err := os.MkdirTemp("", "ur-")
+	if err != nil {
+		return failed(err)
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "script")
+	if err := os.WriteFile(file, []byte(m.Script), 0o700); err != nil {
+		return failed(err)
+	}
+	cmd := exec.CommandContext(ctx, file)
+	if m.Env != nil {
+		cmd.Env = []string{}
+		for k, v := range m.Env {
+			cmd.Env = append(cmd.Env, k+"="+v)
+		}
+	}
+	out, bad := &tail{limit: bus.MaxOutput}, &tail{limit: bus.MaxOutput}
+	cmd.Stdout, cmd.Stderr = out, bad
+	if m.Script == setup.Script {
+		cmd.Stdout, cmd.Stderr = io.MultiWriter(out, &shown{to: console}), io.MultiWriter(bad, &shown{to: console})
+	}
+	// Something started in the background may hold the pipes open.
+	cmd.WaitDelay = 5 * time.Second
+	err = cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit) && exit.ExitCode() >= 0:
+		return bus.Reply{ExitStatus: exit.ExitCode(), Stdout: out.String(), Stderr: bad.String()}
+	case err != nil && !errors.Is(err, exec.ErrWaitDelay):
+		return bus.Reply{ExitStatus: 1, Stdout: out.String(), Stderr: bad.String() + "muster-host: " + err.Error() + "\n"}
+	}
+	return bus.Reply{Stdout: out.String(), Stderr: bad.String()}
+}
+
+// A tail keeps the end of what is written, twice limit at most.
+type tail struct {
+	b     bytes.Buffer
+	limit int
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.b.Write(p)
+	if over := t.b.Len() - 2*t.limit; over > 0 {
+		t.b.Next(t.b.Len() - t.limit)
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string { return t.b.String() }
+
+// shown writes whole lines to the console, but never the proof of a sentinel.
+type shown struct {
+	to   io.Writer
+	line []byte
+}
+
+func (s *shown) Write(p []byte) (int, error) {
+	s.line = append(s.line, p...)
+	for {
+		i := bytes.IndexByte(s.line, '\n')
+		if i < 0 {
+			if len(s.line) > 64<<10 {
+				s.line = nil
+			}
+			return len(p), nil
+		}
+		if _, _, secret := setup.ParseSentinel(string(s.line[:i])); !secret {
+			s.to.Write(s.line[:i+1])
+		}
+		s.line = append([]byte(nil), s.line[i+1:]...)
+	}
+}

@@ -1,0 +1,159 @@
+// Command muster-host is the root process of every machine of a fleet. In the
+// initrd of a platform image it is init, too.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"muster.internal"
+	"muster.internal/host"
+	"muster.internal/linux"
+)
+
+// Exit statuses, beside 0 and those of a setup.
+const (
+	exitFailed      = 1
+	exitUsage       = 2
+	exitNotApproved = 3 // register: nobody approved the code in time
+)
+
+const usage = `usage: muster-host COMMAND [flags]
+
+  profile    what this machine's system is made of
+  inventory  what this machine is: firmware, NICs, disks
+  survey     its disks and what is on them, read-only
+  version    of this program
+  register   ask a control plane to let this machine in, by a code that is shown
+  run        live as a node of the fleet (started by init or a service manager)
+  setup      do the setup that the environment describes (sent over the boot bus)
+
+muster-host COMMAND -h shows a command's flags.
+`
+
+func main() {
+	if os.Getpid() == 1 || filepath.Base(os.Args[0]) == "init" {
+		fatal(initrd())
+	}
+	if os.Getenv("PATH") == "" { // a script from the bus has only what it was sent
+		os.Setenv("PATH", linux.Path)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// commands take their own flags; each returns its error or an exit status.
+var commands = map[string]func(ctx context.Context, e *env) error{
+	"profile":   profile,
+	"inventory": facts,
+	"survey":    survey,
+	"version":   version,
+	"register":  register,
+	"run":       run,
+	"setup":     doSetup,
+}
+
+// An env is what a command works with.
+type env struct {
+	args     []string
+	out, err io.Writer
+	machine  *linux.Machine
+	output   string // json or text
+}
+
+// status is an error that has said what it had to, and ends with a status.
+type status int
+
+func (s status) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+func command(ctx context.Context, args []string, out, errOut io.Writer) int {
+	if len(args) == 0 || args[0] == "help" || args[0] == "-h" || args[0] == "--help" {
+		fmt.Fprint(out, usage)
+		return 0
+	}
+	do, known := commands[args[0]]
+	if !known {
+		fmt.Fprintf(errOut, "muster-host: there is no command %q\n%s", args[0], usage)
+		return exitUsage
+	}
+	log := slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	err := do(ctx, &env{args: args[1:], out: out, err: errOut, machine: linux.New(log)})
+	var s status
+	switch {
+	case err == nil || errors.Is(err, flag.ErrHelp):
+		return 0
+	case errors.As(err, &s):
+		return int(s)
+	case errors.Is(err, host.ErrNotApproved):
+		fmt.Fprintf(errOut, "muster-host: %v\n", err)
+		return exitNotApproved
+	}
+	fmt.Fprintf(errOut, "muster-host: %v\n", err)
+	return exitFailed
+}
+
+// flags parses a command's flags; more adds to the usual one.
+func (e *env) flags(name string, more func(*flag.FlagSet)) error {
+	f := flag.NewFlagSet("muster-host "+name, flag.ContinueOnError)
+	f.SetOutput(e.err)
+	f.StringVar(&e.output, "output", "text", "text or json")
+	if more != nil {
+		more(f)
+	}
+	switch err := f.Parse(e.args); {
+	case errors.Is(err, flag.ErrHelp):
+		return err
+	case err != nil:
+		return status(exitUsage) // it was said already
+	case f.NArg() > 0:
+		fmt.Fprintf(e.err, "muster-host %s: what is %q?\n", name, f.Arg(0))
+		return status(exitUsage)
+	case e.output != "text" && e.output != "json":
+		fmt.Fprintf(e.err, "muster-host %s: --output is text or json, not %q\n", name, e.output)
+		return status(exitUsage)
+	}
+	return nil
+}
+
+// print writes v as JSON, or by text.
+func (e *env) print(v any, text func(io.Writer)) error {
+	if e.output == "text" {
+		text(e.out)
+		return nil
+	}
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = e.out.Write(append(b, '\n'))
+	return err
+}
+
+// say tells a person at the screen what happens.
+func (e *env) say(format string, args ...any) {
+	fmt.Fprintf(e.out, "muster-host: "+format+"\n", args...)
+}
+
+func fatal(err error) {
+	fmt.Fprintf(os.Stderr, "muster-host: %v\n", err)
+	os.Exit(exitFailed)
+}
+
+func version(_ context.Context, e *env) error {
+	if err := e.flags("version", nil); err != nil {
+		return err
+	}
+	v := muster.Version{Version: muster.Build, Capability: muster.Capability}
+	return e.print(v, func(w io.Writer) { fmt.Fprintf(w, "muster-host %s (capability %d)\n", v.Version, v.Capability) })
+}

@@ -1,0 +1,245 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"muster.internal"
+	"muster.internal/bus"
+	"muster.internal/linux"
+	"muster.internal/setup"
+)
+
+func TestCommandLine(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{nil, 0, "usage: muster-host"},
+		{[]string{"help"}, 0, "register"},
+		{[]string{"wipe"}, exitUsage, `no command "wipe"`},
+		{[]string{"version"}, 0, "muster-host unknown"},
+		{[]string{"version", "--output", "json"}, 0, `"capability": 1`},
+		{[]string{"version", "--output", "xml"}, exitUsage, "text or json"},
+		{[]string{"version", "now"}, exitUsage, `what is "now"`},
+		{[]string{"version", "--loud"}, exitUsage, "loud"},
+		{[]string{"profile"}, 0, "architecture"},
+		{[]string{"run", "--state", t.TempDir()}, exitFailed, "register it first"},
+		{[]string{"register", "--url", "https://127.0.0.1:1"}, exitUsage, "one of --ca-fingerprint and --ca"},
+		{[]string{"setup"}, exitFailed, "MUSTER-SETUP-FAILED the order cannot be read"},
+	} {
+		var out bytes.Buffer
+		if code := command(context.Background(), c.args, &out, &out); code != c.code || !strings.Contains(out.String(), c.want) {
+			t.Errorf("%q: status %d, want %d with %q; it said\n%s", c.args, code, c.code, c.want, out.String())
+		}
+	}
+}
+
+func TestRunScript(t *testing.T) {
+	t.Setenv("LEAKED", "planted")
+	var console bytes.Buffer
+	for _, c := range []struct {
+		name, script string
+		want         bus.Reply
+	}{
+		{"output and status", "#!/bin/sh\necho out $A; echo bad >&2; exit 3\n", bus.Reply{ExitStatus: 3, Stdout: "out 1\n", Stderr: "bad\n"}},
+		{"its environment is the message's", "#!/bin/sh\necho $LEAKED\n", bus.Reply{Stdout: "\n"}},
+		{"restart", "#!/bin/sh\nexit 113\n", bus.Reply{ExitStatus: setup.ExitReboot}},
+	} {
+		got := runScript(context.Background(), &console, bus.Message{Type: "script", Script: c.script, Env: map[string]string{"A": "1"}})
+		if got != c.want {
+			t.Errorf("%s: got %+v", c.name, got)
+		}
+	}
+	if got := runScript(context.Background(), &console, bus.Message{Script: "#!/no/such\n"}); got.ExitStatus != 1 || got.Stderr == "" {
+		t.Errorf("without an interpreter: %+v", got)
+	}
+	if got := runScript(context.Background(), &console, bus.Message{Script: "#!/bin/sh\nkill -9 $$\n"}); got.ExitStatus != 1 || !strings.Contains(got.Stderr, "killed") {
+		t.Errorf("killed: %+v", got)
+	}
+	if console.Len() > 0 {
+		t.Errorf("the console shows setups alone, not %q", console.String())
+	}
+}
+
+func TestTheConsoleShowsNoProof(t *testing.T) {
+	var b bytes.Buffer
+	s := &shown{to: &b}
+	text := "muster-host: setup 1/2 a\n" + setup.Sentinel(1, setup.Proof([]byte("k"), "u", 1)) + "\nend\nhalf"
+	for i := range len(text) { // however it is cut
+		s.Write([]byte(text[i : i+1]))
+	}
+	if b.String() != "muster-host: setup 1/2 a\nend\n" {
+		t.Errorf("it shows %q", b.String())
+	}
+}
+
+// A controlPlane answers the claim-code door and a node's calls.
+type controlPlane struct {
+	*httptest.Server
+	ca    string
+	asked []string
+	reply map[string]any // by path; a *muster.Problem is an error
+}
+
+func newControlPlane(t *testing.T) *controlPlane {
+	c := &controlPlane{reply: map[string]any{}}
+	c.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.asked = append(c.asked, r.Method+" "+r.URL.Path+" "+r.Header.Get("Authorization"))
+		switch v := c.reply[r.URL.Path].(type) {
+		case *muster.Problem:
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(v.Status)
+			json.NewEncoder(w).Encode(v)
+		default:
+			w.Header().Set("Content-Type", "application/json")
+			json.NewEncoder(w).Encode(v)
+		}
+	}))
+	t.Cleanup(c.Close)
+	c.ca = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate().Raw}))
+	c.reply["/v1/version"] = muster.Version{CA: c.ca}
+	c.reply["/v1/agent/register"] = muster.RegisterReply{State: muster.Pending, ClaimCode: "ABC-123", PollToken: "t"}
+	c.reply["/v1/agent/register/status"] = muster.RegisterStatus{State: muster.Approved, APIKey: "mus_planted"}
+	c.reply["/v1/agent/refresh"] = muster.Registration{}
+	c.reply["/v1/agent/heartbeat"] = muster.HeartbeatReply{NextSeconds: 60}
+	return c
+}
+
+func (c *controlPlane) fingerprint() string {
+	sum := sha256.Sum256(c.Certificate().Raw)
+	return hex.EncodeToString(sum[:])
+}
+
+const machine = "00112233-4455-6677-8899-aabbccddeea1"
+
+func TestRegister(t *testing.T) {
+	c := newControlPlane(t)
+	state := t.TempDir()
+	args := []string{"register", "--url", c.URL, "--ca-fingerprint", c.fingerprint(), "--state", state, "--uuid", machine}
+	var out bytes.Buffer
+	if code := command(t.Context(), args, &out, &out); code != 0 || !strings.Contains(out.String(), "ABC-123") || strings.Contains(out.String(), "planted") {
+		t.Fatalf("status %d\n%s", code, out.String())
+	}
+	file := filepath.Join(state, "credential")
+	cred, err := linux.LoadCredential(file)
+	if err != nil || cred.APIKey != "mus_planted" || cred.URL != c.URL || cred.CA != c.ca || cred.ServerUUID != machine {
+		t.Errorf("kept %+v, %v", cred, err)
+	}
+	st, _ := os.Stat(file)
+	entries, _ := os.ReadDir(state)
+	if st.Mode().Perm() != 0o600 || len(entries) != 1 {
+		t.Errorf("%v has mode %v, beside %v: the code must be gone", file, st.Mode(), entries)
+	}
+	out.Reset()
+	if code := command(t.Context(), args, &out, &out); code != exitFailed || !strings.Contains(out.String(), "has a credential already") {
+		t.Errorf("a second time: %d %s", code, out.String())
+	}
+}
+
+func TestRegisterTrustsNobodyElse(t *testing.T) {
+	c := newControlPlane(t)
+	var out bytes.Buffer
+	args := []string{"register", "--url", c.URL, "--ca-fingerprint", strings.Repeat("00", 32), "--state", t.TempDir(), "--uuid", machine}
+	if code := command(t.Context(), args, &out, &out); code != exitFailed || len(c.asked) > 0 {
+		t.Errorf("status %d; a stranger was asked %q", code, c.asked)
+	}
+	c.reply["/v1/version"] = muster.Version{CA: "none"}
+	args[4] = c.fingerprint()
+	out.Reset()
+	if code := command(t.Context(), args, &out, &out); code != exitFailed || !strings.Contains(out.String(), "does not hand out a CA") {
+		t.Errorf("status %d: %s", code, out.String())
+	}
+}
+
+func TestRegisterIsRefused(t *testing.T) {
+	c := newControlPlane(t)
+	c.reply["/v1/agent/register"] = muster.Problemf(muster.CodeConflict, "machine %s is approved", machine)
+	var out bytes.Buffer
+	args := []string{"register", "--url", c.URL, "--ca-fingerprint", c.fingerprint(), "--state", t.TempDir(), "--uuid", machine}
+	if code := command(t.Context(), args, &out, &out); code != exitFailed || !strings.Contains(out.String(), "is approved") {
+		t.Errorf("status %d: %s", code, out.String())
+	}
+}
+
+// A writer that ends a run when it has said something.
+type until struct {
+	bytes.Buffer
+	word string
+	end  context.CancelFunc
+}
+
+func (u *until) Write(p []byte) (int, error) {
+	if u.Buffer.Write(p); strings.Contains(u.String(), u.word) {
+		u.end()
+	}
+	return len(p), nil
+}
+
+func TestRun(t *testing.T) {
+	for word, answer := range map[string]any{
+		"refreshed":                         muster.Registration{},
+		"refuses this machine's credential": muster.Problemf(muster.CodeUnauthenticated, "unknown key"),
+	} {
+		c := newControlPlane(t)
+		c.reply["/v1/agent/refresh"] = answer
+		state := t.TempDir()
+		if err := linux.StoreCredential(filepath.Join(state, "credential"), setup.Credential{URL: c.URL, CA: c.ca, APIKey: "mus_planted", ServerUUID: machine}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		out := &until{word: word, end: cancel}
+		if code := command(ctx, []string{"run", "--state", state}, out, &bytes.Buffer{}); code != 0 {
+			t.Errorf("status %d: %s", code, out.String())
+		}
+		if !slices.Contains(c.asked, "POST /v1/agent/refresh Bearer mus_planted") || strings.Contains(out.String(), "planted") {
+			t.Errorf("it asked %q and said %s", c.asked, out.String())
+		}
+	}
+}
+
+// The root process of every machine stays small, and carries nothing of the
+// control plane.
+func TestStaysSmall(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds the program")
+	}
+	if _, err := exec.LookPath("go"); err != nil {
+		t.Skip("there is no go command to build with")
+	}
+	out, err := exec.Command("go", "list", "-deps", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dep := range strings.FieldsSeq(string(out)) {
+		for _, no := range []string{"database/sql", "html/template", "text/template", "net/http/pprof", "muster.internal/store", "muster.internal/control", "muster.internal/api", "muster.internal/booter"} {
+			if dep == no {
+				t.Errorf("it links %s", dep)
+			}
+		}
+	}
+	file := filepath.Join(t.TempDir(), "muster-host")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", file, ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	st, _ := os.Stat(file)
+	t.Logf("%.2f MB", float64(st.Size())/1e6)
+	if st.Size() > 9_000_000 {
+		t.Errorf("it has %d bytes: what came in?", st.Size())
+	}
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"time"
+
+	"muster.internal"
+	"muster.internal/client"
+	"muster.internal/host"
+	"muster.internal/inventory"
+	"muster.internal/linux"
+	"muster.internal/setup"
+)
+
+// stateDir is where a machine keeps its state that is not started from a
+// platform image.
+const stateDir = "/var/lib/muster-host"
+
+// run lives as a node, with the credential of its state directory; or, in an
+// initrd, as what the disks and the boot server say that it is.
+func run(ctx context.Context, e *env) error {
+	state, boot := stateDir, false
+	err := e.flags("run", func(f *flag.FlagSet) {
+		f.StringVar(&state, "state", stateDir, "directory with the credential")
+		f.BoolVar(&boot, "boot", false, "this machine was started from a platform image")
+	})
+	if err != nil {
+		return err
+	}
+	if boot {
+		return started(ctx, e)
+	}
+	c, err := linux.LoadCredential(filepath.Join(state, "credential"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("this machine has no credential in %s: register it first", state)
+	}
+	if err != nil {
+		return err
+	}
+	e.machine.UUID = c.ServerUUID
+	return ended(ctx, live(ctx, e, c, false))
+}
+
+// ended makes a wish to end no error.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// live speaks to the control plane until ctx ends.
+func live(ctx context.Context, e *env, c setup.Credential, once bool) error {
+	api, err := client.New(c.URL, c.APIKey, client.Trust{CA: []byte(c.CA)})
+	if err != nil {
+		return err
+	}
+	defer api.Close()
+	return host.Live(&line{ctx, e, api, c.Epoch}, once)
+}
+
+// A line is a node's line to its control plane, for package host.
+type line struct {
+	ctx   context.Context
+	e     *env
+	api   muster.ForHost
+	epoch int64
+}
+
+func (l *line) Refresh() error {
+	f, err := sysinfo(l.e)
+	if err != nil {
+		return err
+	}
+	r := muster.RefreshRequest{Epoch: l.epoch, Disks: f.Disks, Version: muster.Build}
+	if h, err := os.Hostname(); err == nil && h != "localhost" && muster.ValidHostname(h) {
+		r.Hostname = h // else it keeps the one that was chosen for it
+	}
+	if r.Sysinfo, err = inventory.Redact(f.Sysinfo()); err != nil {
+		return err
+	}
+	_, err = l.api.Refresh(l.ctx, r)
+	return err
+}
+
+func (l *line) Beat() (int, error) {
+	r, err := l.api.Heartbeat(l.ctx, muster.Heartbeat{Version: muster.Build})
+	return r.NextSeconds, err
+}
+
+func (l *line) Say(text string)             { l.e.say("%s", text) }
+func (l *line) Dice() float64               { return rand.Float64() }
+func (l *line) Pause(d time.Duration) error { return pause(l.ctx, d) }
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

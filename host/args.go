@@ -1,0 +1,71 @@
+package host
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"muster.internal"
+)
+
+// Args are what the boot server tells a machine on the kernel's command line.
+type Args struct {
+	MAC     string // of the NIC it booted from, canonical
+	Address netip.Prefix
+	Gateway netip.Addr // may be invalid: none
+	Mode    string     // enroll, node, rescue
+	Time    time.Time  // of the boot server, when it rendered this
+	// The boot bus.
+	BusAddr     string // address:port
+	BusUser     string
+	BusPassword string
+}
+
+// ParseArgs reads the muster.* words of a kernel command line; the last of a
+// name counts. An error never quotes the password.
+func ParseArgs(cmdline string) (Args, error) {
+	said := map[string]string{}
+	for _, w := range strings.Fields(cmdline) {
+		if k, v, ok := strings.Cut(w, "="); ok && strings.HasPrefix(k, "muster.") {
+			said[k] = v
+		}
+	}
+	var a Args
+	if len(said) == 0 {
+		return a, fmt.Errorf("the kernel's command line has no muster.* words: this machine was not started by muster")
+	}
+	var err error
+	if a.MAC, err = muster.ParseMAC(said["muster.mac"]); err != nil {
+		return Args{}, fmt.Errorf("muster.mac: %w", err)
+	}
+	if a.Address, err = netip.ParsePrefix(said["muster.ip"]); err != nil || !a.Address.Addr().Is4() {
+		return Args{}, fmt.Errorf("muster.ip=%q is not an IPv4 address with its prefix length", said["muster.ip"])
+	}
+	if gw := said["muster.gw"]; gw != "" {
+		if a.Gateway, err = netip.ParseAddr(gw); err != nil || !a.Gateway.Is4() {
+			return Args{}, fmt.Errorf("muster.gw=%q is not an IPv4 address", gw)
+		}
+	}
+	switch a.Mode = said["muster.mode"]; Role(a.Mode) {
+	case RoleEnroll, RoleNode, RoleRescue:
+	default:
+		return Args{}, fmt.Errorf("muster.mode=%q is none of enroll, node, rescue", a.Mode)
+	}
+	secs, err := strconv.ParseInt(said["muster.time"], 10, 64)
+	if err != nil || secs < 0 || secs > 253402300799 {
+		return Args{}, fmt.Errorf("muster.time=%q is not a time in seconds since 1970", said["muster.time"])
+	}
+	a.Time = time.Unix(secs, 0).UTC()
+	bus := strings.Split(said["muster.bus"], ":")
+	if len(bus) != 4 || bus[0] == "" || bus[1] == "" {
+		return Args{}, fmt.Errorf("muster.bus is not USER:PASSWORD:ADDRESS:PORT")
+	}
+	at, err := netip.ParseAddrPort(bus[2] + ":" + bus[3])
+	if err != nil || at.Port() == 0 {
+		return Args{}, fmt.Errorf("muster.bus has no address and port")
+	}
+	a.BusUser, a.BusPassword, a.BusAddr = bus[0], bus[1], at.String()
+	return a, nil
+}
