@@ -20,6 +20,7 @@ const (
 	feedPause   = 200 * time.Millisecond // between questions at least, when the answers come at once
 	cachePause  = 2 * time.Second        // between writes of the cache at least
 	reportEvery = 30 * time.Second
+	tellEvery   = 20 // failures in a row between lines in the log
 )
 
 // follow keeps the directory up to date with the control plane's change feed.
@@ -36,7 +37,7 @@ func (b *Booter) follow(ctx context.Context) error {
 			if ctx.Err() != nil {
 				break
 			}
-			if failed == 0 {
+			if failed%tellEvery == 0 {
 				b.log.Warn("the control plane does not answer; known machines are served from memory meanwhile", "error", err)
 			}
 			failed++
@@ -158,7 +159,7 @@ func (b *Booter) reportStatus(ctx context.Context) error {
 		cancel()
 		pause := reportEvery/2 + rand.N(reportEvery)
 		if err != nil && ctx.Err() == nil {
-			if failed == 0 {
+			if failed%tellEvery == 0 {
 				b.log.Warn("the booter's status could not be reported; it is tried again", "error", err)
 			}
 			failed++

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -97,9 +98,8 @@ func (b *Booter) start(w http.ResponseWriter, r *http.Request, m dhcp.MAC) {
 // says it is; for a machine that is probed that is all that was wanted.
 func (b *Booter) script(w http.ResponseWriter, r *http.Request, m dhcp.MAC) {
 	d, rec := b.decide(boot.Request{Via: boot.HTTP, MAC: m, Want: boot.Script})
-	q := r.URL.Query()
-	if tag := clip([]byte(strings.TrimSpace(q.Get("serial"))), 64); tag != "" {
-		uuid, err := muster.ParseUUID(q.Get("uuid"))
+	if tag := serviceTag(r.URL.RawQuery); tag != "" {
+		uuid, err := muster.ParseUUID(r.URL.Query().Get("uuid"))
 		if err != nil {
 			uuid = ""
 		}
@@ -120,6 +120,19 @@ func (b *Booter) script(w http.ResponseWriter, r *http.Request, m dhcp.MAC) {
 	b.tally.add(countScripts)
 	b.log.Info("boots", "mac", m.String(), "mode", d.Mode.String(), "image", d.Image.Name, "digest", d.Image.Digest, "address", d.Address.Addr().String(), "rule", string(d.Rule))
 	text(w, r, s)
+}
+
+// serviceTag is the serial number that the first stage tells. It stands
+// between two names that are ours, because iPXE leaves ampersands in values.
+func serviceTag(query string) string {
+	_, value, _ := strings.Cut(query, "serial=")
+	if i := strings.LastIndex(value, "&product="); i >= 0 {
+		value = value[:i]
+	}
+	if plain, err := url.PathUnescape(value); err == nil {
+		value = plain
+	}
+	return strings.TrimSpace(clip([]byte(value), 64))
 }
 
 func (b *Booter) networking(w http.ResponseWriter, r *http.Request, m dhcp.MAC) {

@@ -113,6 +113,22 @@ func TestHTTPRefusals(t *testing.T) {
 	}
 }
 
+func TestServiceTag(t *testing.T) {
+	for query, want := range map[string]string{
+		"uuid=x&serial=SN%207&x&product=PC&serial=no": "SN 7&x",
+		"serial=%20ABC%20&product=":                   "ABC",
+		"uuid=x&serial=&product=PC":                   "",
+		"uuid=x":                                      "",
+		"serial=50%&product=x":                        "50%",
+		"serial=a%00b%0Ac":                            "a.b.c",
+		"serial=" + strings.Repeat("x", 100):          strings.Repeat("x", 64),
+	} {
+		if got := serviceTag(query); got != want {
+			t.Errorf("%s: %q, want %q", query, got, want)
+		}
+	}
+}
+
 func TestKeepAlive(t *testing.T) {
 	b, _ := serving(t)
 	reused := 0

@@ -187,7 +187,7 @@ func (s *sightings) run(ctx context.Context) error {
 			return nil
 		}
 		s.tally.add(countSightingErrors)
-		if failed == 0 {
+		if failed%tellEvery == 0 {
 			s.log.Warn("machines seen on the wire could not be reported; they are reported again", "machines", len(batch), "error", err)
 		}
 		failed++
