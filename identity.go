@@ -35,13 +35,14 @@ func ParseMAC(s string) (string, error) {
 	t := strings.ToLower(strings.TrimSpace(s))
 	var octets []string
 	switch {
-	case strings.ContainsAny(t, ":-"):
-		octets = strings.FieldsFunc(t, func(r rune) bool { return r == ':' || r == '-' })
-		if strings.Count(t, ":")+strings.Count(t, "-") != 5 {
-			octets = nil
-		}
-	case len(strings.ReplaceAll(t, ".", "")) == 12:
-		t = strings.ReplaceAll(t, ".", "")
+	case strings.Contains(t, ":"):
+		octets = strings.Split(t, ":")
+	case strings.Contains(t, "-"):
+		octets = strings.Split(t, "-")
+	case len(t) == 14 && t[4] == '.' && t[9] == '.':
+		t = t[:4] + t[5:9] + t[10:]
+		fallthrough
+	case len(t) == 12:
 		for i := 0; i < 12; i += 2 {
 			octets = append(octets, t[i:i+2])
 		}
