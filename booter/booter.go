@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -58,11 +59,12 @@ type Booter struct {
 	quiet   *silences
 	tally   *tally
 	report  chan struct{} // poked when there is something new to report
+	bus     *Bus
 
 	dhcp *net.UDPConn // nil: not served
 	tftp *net.UDPConn
 	http net.Listener
-	bus  net.Listener
+	amqp net.Listener
 }
 
 // Run is Listen and Run in one.
@@ -91,6 +93,7 @@ func Listen(cfg Config) (*Booter, error) {
 	b.loaders = &loaders{dir: cfg.IPXE, log: b.log}
 	b.sight = newSightings(cfg.Name, cfg.Control, b.dir, b.log, b.tally)
 	b.quiet = newSilences(b.log, b.tally)
+	b.bus = NewBus(BusOptions{Booter: cfg.Name, User: cfg.BusUser, Password: cfg.BusPassword, Machines: b.dir, Control: cfg.Enroll, Log: b.log})
 	if err := b.bind(); err != nil {
 		b.Close()
 		return nil, err
@@ -157,7 +160,7 @@ func (b *Booter) bind() (err error) {
 		}
 	}
 	if c.Ports.Bus >= 0 {
-		if b.bus, err = listenTCP(netip.AddrPortFrom(c.Address, uint16(c.Ports.Bus)), c.Interface); err != nil {
+		if b.amqp, err = listenTCP(netip.AddrPortFrom(c.Address, uint16(c.Ports.Bus)), c.Interface); err != nil {
 			return fmt.Errorf("listening for the boot bus: %w", err)
 		}
 	}
@@ -179,8 +182,8 @@ func (b *Booter) Ports() Ports {
 	if b.http != nil {
 		p.HTTP = b.http.Addr().(*net.TCPAddr).Port
 	}
-	if b.bus != nil {
-		p.Bus = b.bus.Addr().(*net.TCPAddr).Port
+	if b.amqp != nil {
+		p.Bus = b.amqp.Addr().(*net.TCPAddr).Port
 	}
 	return p
 }
@@ -192,11 +195,15 @@ func (b *Booter) Address() netip.Addr { return b.cfg.Address }
 func (b *Booter) Directory() *Directory { return b.dir }
 
 // Counters returns how often each thing happened since the start.
-func (b *Booter) Counters() map[string]int64 { return b.tally.snapshot() }
+func (b *Booter) Counters() map[string]int64 {
+	all := b.tally.snapshot()
+	maps.Copy(all, b.bus.Counters())
+	return all
+}
 
 // Close closes the sockets of a booter that is not run.
 func (b *Booter) Close() {
-	for _, c := range []interface{ Close() error }{b.dhcp, b.tftp, b.http, b.bus} {
+	for _, c := range []interface{ Close() error }{b.dhcp, b.tftp, b.http, b.amqp} {
 		switch c := c.(type) {
 		case *net.UDPConn:
 			if c != nil {
@@ -239,6 +246,9 @@ func (b *Booter) Run(ctx context.Context) error {
 	}
 	if b.http != nil {
 		part("HTTP", b.serveHTTP)
+	}
+	if b.amqp != nil {
+		part("boot bus", func(ctx context.Context) error { return b.bus.Serve(ctx, b.amqp) })
 	}
 	p := b.Ports()
 	b.log.Info("serving", "booter", b.cfg.Name, "address", b.cfg.Address, "interface", cmp.Or(b.cfg.Interface, "any"),

@@ -108,6 +108,7 @@ func (d *Directory) lookup(m dhcp.MAC) *muster.BootRecord {
 func (d *Directory) Apply(after int64, f muster.BooterFeed) (odd []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	news := after == 0 || len(f.Records) > 0 || f.Policy != nil || !d.live || !slices.Equal(d.installs, f.Installs)
 	if after == 0 {
 		d.records = make(map[dhcp.MAC]*muster.BootRecord, len(f.Records))
 	}
@@ -126,7 +127,9 @@ func (d *Directory) Apply(after int64, f muster.BooterFeed) (odd []string) {
 		d.ca = f.CA
 	}
 	d.seq, d.installs, d.live = f.Seq, slices.Clone(f.Installs), true
-	d.wake()
+	if news {
+		d.wake()
+	}
 	return odd
 }
 

@@ -39,6 +39,14 @@ func TestDirectoryFollowsTheFeed(t *testing.T) {
 	if url, _ := d.ControlPlane(); url != "https://c" {
 		t.Errorf("control plane %q was forgotten", url)
 	}
+	// An answer without news wakes nobody.
+	quiet := d.Changed()
+	d.Apply(8, muster.BooterFeed{Seq: 9})
+	select {
+	case <-quiet:
+		t.Error("nothing changed, and everybody was woken")
+	default:
+	}
 	// The answer to 0 replaces everything.
 	d.Apply(0, muster.BooterFeed{Seq: 20, Records: []muster.BootRecord{record("52:54:00:77:00:a3", muster.Enrolled, 3)}})
 	if _, ok := d.Record("52:54:00:77:00:a1"); ok {

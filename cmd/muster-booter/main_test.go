@@ -125,6 +125,9 @@ func TestBecomesAnotherUser(t *testing.T) {
 		t.Skip("there is no user nobody to become")
 	}
 	args := flags(t, "--user=nobody")
+	if err := os.Mkdir(strings.TrimPrefix(args[9], "--dir="), 0o700); err != nil { // root's until now
+		t.Fatal(err)
+	}
 	c, log := start(t, args)
 	serving(t, log)
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", c.Process.Pid))

@@ -37,17 +37,28 @@ func lookup(name string) (identity, error) {
 	return identity{name, uid, gid}, nil
 }
 
-// makeDir makes the booter's directory if it is not there, and gives what it
-// has made to the user. A directory that exists is left as it is.
+// makeDir makes the booter's directory if it is not there, and gives it to the
+// user if it is root's and empty. One that is in use is left as it is.
 func makeDir(dir string, who identity) error {
 	err := os.Mkdir(dir, 0o700)
-	if errors.Is(err, fs.ErrExist) {
-		return nil
-	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w; make the directory above it", err)
 	}
-	if err != nil || who.name == "" {
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if who.name == "" {
+		return nil
+	}
+	st, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	if !st.IsDir() {
+		return fmt.Errorf("%s is not a directory", dir)
+	}
+	in, err := os.ReadDir(dir)
+	if err != nil || len(in) > 0 || st.Sys().(*syscall.Stat_t).Uid != 0 {
 		return err
 	}
 	return os.Lchown(dir, who.uid, who.gid)
