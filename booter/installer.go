@@ -1,0 +1,402 @@
+package booter
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"muster.internal"
+)
+
+// InstallerOptions say what an installer works with.
+type InstallerOptions struct {
+	Journal  string // file
+	Machines *Directory
+	Bus      *Bus
+	Control  muster.ForBooter // with the booter key
+	Log      *slog.Logger
+	// Seen lists the MACs from which a machine asked to boot, in this boot.
+	Seen func(serverUUID string) []string
+	// Now is the clock of deadlines; nil: time.Now.
+	Now func() time.Time
+
+	disk disk // nil: the real one
+}
+
+// An Installer carries approved setups out: it takes the bundle, sends the
+// script once, and reports how it ended. What to do next is decided by decide;
+// the installer does it, and writes each step down first.
+type Installer struct {
+	o       InstallerOptions
+	journal *journal
+	counts  *counters
+	wakeup  chan struct{}
+	work    sync.WaitGroup
+
+	mu      sync.Mutex
+	busy    map[string]bool               // machines that something is being done about
+	bundles map[string]muster.TakenBundle // taken and not yet sent
+	running map[string]bool               // sessions over which a script of ours runs
+	tries   map[string]int                // of asking for a bundle
+	awaited map[string]awaited            // answers, by machine
+}
+
+// awaited is an answer that may come.
+type awaited struct {
+	answer <-chan busReply
+	forget func()
+	over   chan struct{} // closed when nobody wants it any more
+}
+
+// NewInstaller opens the journal of the run before. It must be called before
+// the bus is served: a machine that was sent a script by that run may answer
+// with its first words.
+func NewInstaller(o InstallerOptions) (*Installer, error) {
+	if o.disk == nil {
+		o.disk = osDisk{}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Seen == nil {
+		o.Seen = func(string) []string { return nil }
+	}
+	j, err := openJournal(o.Journal, o.disk)
+	if err != nil {
+		return nil, err
+	}
+	i := &Installer{o: o, journal: j, counts: &counters{}, wakeup: make(chan struct{}, 1), busy: map[string]bool{},
+		bundles: map[string]muster.TakenBundle{}, running: map[string]bool{}, tries: map[string]int{}, awaited: map[string]awaited{}}
+	for _, e := range j.all() {
+		o.Log.Info("an install of the run before", "machine", e.ServerUUID, "epoch", e.Epoch, "step", string(e.Step))
+		if e.Step == stepSent {
+			i.expect(e)
+		}
+	}
+	return i, nil
+}
+
+// Finished tells that an install of that machine ended well and the control
+// plane may not have said so yet: then its boot record still says enrolling,
+// and is wrong.
+func (i *Installer) Finished(serverUUID string) bool {
+	e, ok := i.journal.get(serverUUID)
+	return ok && e.Success && (e.Step == stepOutcome || e.Step == stepReported)
+}
+
+// Counters returns how often each thing happened since the start.
+func (i *Installer) Counters() map[string]int64 { return i.counts.snapshot() }
+
+// Run works until ctx ends.
+func (i *Installer) Run(ctx context.Context) error {
+	defer i.journal.close()
+	defer i.work.Wait()
+	for _, e := range i.journal.all() {
+		if e.Step == stepSent {
+			i.awaitAnswer(ctx, e)
+		}
+	}
+	for {
+		machines, sessions := i.o.Machines.Changed(), i.o.Bus.Changed()
+		next := i.look(ctx)
+		t := time.NewTimer(next)
+		select {
+		case <-machines:
+		case <-sessions:
+		case <-i.wakeup:
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return ctx.Err()
+		}
+		t.Stop()
+	}
+}
+
+// look decides about every machine and starts what is to be done. It returns
+// when to look again if nothing happens.
+func (i *Installer) look(ctx context.Context) time.Duration {
+	next := time.Hour
+	machines := map[string]bool{}
+	for _, in := range i.o.Machines.Installs() {
+		machines[in.ServerUUID] = true
+	}
+	for _, e := range i.journal.all() {
+		machines[e.ServerUUID] = true
+		if e.Step == stepSent {
+			next = min(next, max(time.Second, e.GiveUp.Sub(i.o.Now())+time.Second))
+		}
+	}
+	for uuid := range machines {
+		if a, _ := decide(i.situation(uuid)); a != actWait {
+			i.begin(ctx, uuid)
+		}
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for session := range i.running {
+		if _, _, _, live := i.o.Bus.Holder(session); !live {
+			delete(i.running, session)
+		}
+	}
+	return next
+}
+
+// situation gathers what there is to know about one machine.
+func (i *Installer) situation(uuid string) situation {
+	s := situation{now: i.o.Now(), seq: i.o.Machines.Seq()}
+	live := i.o.Machines.Live()
+	if live {
+		for _, in := range i.o.Machines.Installs() {
+			if in.ServerUUID == uuid {
+				s.install = &in
+			}
+		}
+	}
+	session := ""
+	if e, ok := i.journal.get(uuid); ok {
+		s.entry, session = &e, e.Session
+		s.fresh = live && s.seq >= e.FeedSeq
+	} else if s.install != nil {
+		session = s.install.Session
+	}
+	holder, _, _, here := i.o.Bus.Holder(session)
+	s.alive = here && holder == uuid
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	b, ok := i.bundles[uuid]
+	s.holding = ok && s.entry != nil && b.Epoch == s.entry.Epoch
+	s.running = i.running[session]
+	return s
+}
+
+// begin does one thing about a machine, one at a time. What it is is decided
+// once nothing else can change it.
+func (i *Installer) begin(ctx context.Context, uuid string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.busy[uuid] {
+		return
+	}
+	i.busy[uuid] = true
+	i.work.Go(func() {
+		err := i.do(ctx, uuid, i.situation(uuid))
+		if err != nil && !errors.Is(err, errStale) && ctx.Err() == nil { // without the journal nothing may be done
+			i.counts.add("install_journal_errors")
+			i.o.Log.Error("an install cannot go on; trying again", "machine", uuid, "error", err)
+			pause(ctx, 10*time.Second)
+		}
+		i.mu.Lock()
+		delete(i.busy, uuid)
+		i.mu.Unlock()
+		poke(i.wakeup)
+	})
+}
+
+func (i *Installer) do(ctx context.Context, uuid string, s situation) error {
+	var e entry
+	if s.entry != nil {
+		e = *s.entry
+	} else if in := s.install; in != nil {
+		e = entry{ServerUUID: uuid, Epoch: in.Epoch, Session: in.Session, FeedSeq: s.seq, GiveUp: in.Deadline}
+		_, e.MAC, e.PublicKey, _ = i.o.Bus.Holder(in.Session)
+	}
+	switch a, why := decide(s); a {
+	case actTake:
+		return i.take(ctx, e)
+	case actSend:
+		return i.send(ctx, e)
+	case actFail:
+		return i.ended(e, muster.SetupOutcome{Epoch: e.Epoch, Reason: why}, false)
+	case actReport:
+		return i.report(ctx, e)
+	case actForget:
+		i.o.Log.Info("an install is over", "machine", uuid, "epoch", e.Epoch, "step", string(e.Step))
+		i.drop(uuid)
+		return i.write(&e, stepGone)
+	}
+	return nil
+}
+
+// write makes a step durable.
+func (i *Installer) write(e *entry, s step) error {
+	from := e.Step
+	e.Step, e.At = s, i.o.Now().UTC()
+	if err := i.journal.put(from, *e); err != nil {
+		e.Step = from
+		return err
+	}
+	i.counts.add("install_" + string(s))
+	i.o.Log.Info("install", "machine", e.ServerUUID, "epoch", e.Epoch, "step", string(s), "session", e.Session)
+	return nil
+}
+
+func (i *Installer) take(ctx context.Context, e entry) error {
+	if e.Step != stepTaking {
+		if err := i.write(&e, stepTaking); err != nil {
+			return err
+		}
+	}
+	b, err := i.o.Control.TakeBundle(ctx, e.ServerUUID, muster.TakeRequest{Epoch: e.Epoch, Session: e.Session})
+	if err == nil && (b.Epoch != e.Epoch || b.Script == "") {
+		err = muster.Problemf(muster.CodeConflict, "the bundle is of setup %d", b.Epoch)
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		if final(err) {
+			return i.ended(e, muster.SetupOutcome{Epoch: e.Epoch, Reason: "the control plane does not hand out the bundle: " + err.Error()}, false)
+		}
+		i.o.Log.Warn("the bundle of an approved setup cannot be fetched yet", "machine", e.ServerUUID, "epoch", e.Epoch, "error", err)
+		i.mu.Lock()
+		i.tries[e.ServerUUID]++
+		n := i.tries[e.ServerUUID]
+		i.mu.Unlock()
+		pause(ctx, backoff(n-1))
+		return nil
+	}
+	i.mu.Lock()
+	delete(i.tries, e.ServerUUID)
+	i.mu.Unlock()
+	sum := sha256.Sum256([]byte(b.Script))
+	e.Script = "sha256:" + hex.EncodeToString(sum[:])
+	if err := i.write(&e, stepTaken); err != nil {
+		return err // it will be a failure: what was not written down does not exist
+	}
+	i.mu.Lock()
+	i.bundles[e.ServerUUID] = b
+	i.mu.Unlock()
+	return nil
+}
+
+// send is the one place from which a script of an install leaves.
+func (i *Installer) send(ctx context.Context, e entry) error {
+	i.mu.Lock()
+	b := i.bundles[e.ServerUUID]
+	delete(i.bundles, e.ServerUUID)
+	i.mu.Unlock()
+	e.Request = nonce()
+	if end := i.o.Now().Add(muster.SetupDeadline); end.After(e.GiveUp) {
+		e.GiveUp = end // by our own clock, should it be ahead of the control plane's
+	}
+	if err := i.write(&e, stepSent); err != nil {
+		return err
+	}
+	i.mu.Lock()
+	i.running[e.Session] = true
+	i.mu.Unlock()
+	i.expect(e)
+	i.awaitAnswer(ctx, e)
+	if err := i.o.Bus.Send(e.Session, e.Request, b.Script, b.Env); err != nil {
+		i.drop(e.ServerUUID)
+		i.mu.Lock()
+		delete(i.running, e.Session)
+		i.mu.Unlock()
+		return i.ended(e, muster.SetupOutcome{Epoch: e.Epoch, Reason: "the script could not be sent, nothing was run on the machine: " + err.Error()}, false)
+	}
+	return nil
+}
+
+// expect tells the bus that an answer to e is wanted.
+func (i *Installer) expect(e entry) {
+	answer, forget := i.o.Bus.Expect(e.Request, e.ServerUUID, e.MAC, e.Session, e.PublicKey)
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.awaited[e.ServerUUID] = awaited{answer, forget, make(chan struct{})}
+}
+
+// awaitAnswer waits for the machine's answer for as long as anybody wants it.
+func (i *Installer) awaitAnswer(ctx context.Context, e entry) {
+	i.mu.Lock()
+	a := i.awaited[e.ServerUUID]
+	i.mu.Unlock()
+	i.work.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-a.over:
+		case r := <-a.answer:
+			for n := 0; ; n++ {
+				err := i.answered(e, r)
+				if err == nil || errors.Is(err, errStale) || ctx.Err() != nil {
+					return
+				}
+				i.o.Log.Error("the outcome of an install cannot be written down yet", "machine", e.ServerUUID, "error", err)
+				pause(ctx, backoff(n))
+			}
+		}
+	})
+}
+
+func (i *Installer) answered(e entry, r busReply) error {
+	i.mu.Lock()
+	delete(i.running, e.Session)
+	i.mu.Unlock()
+	o, success := outcome(e.Epoch, r)
+	return i.ended(e, o, success)
+}
+
+// ended writes an outcome down; errStale if the install has one already.
+func (i *Installer) ended(e entry, o muster.SetupOutcome, success bool) error {
+	o.Session = e.Session
+	macs := append(slices.Clone(i.o.Seen(e.ServerUUID)), e.MAC)
+	slices.Sort(macs)
+	o.MACs = slices.DeleteFunc(slices.Compact(macs), func(m string) bool { return m == "" })
+	e.Outcome, e.Success = &o, success
+	if err := i.write(&e, stepOutcome); err != nil {
+		return err
+	}
+	i.drop(e.ServerUUID)
+	i.o.Log.Info("an install ended", "machine", e.ServerUUID, "epoch", e.Epoch, "success", success, "reason", o.Reason)
+	poke(i.wakeup)
+	return nil
+}
+
+// drop forgets what this process holds about a machine's install.
+func (i *Installer) drop(uuid string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if a, ok := i.awaited[uuid]; ok {
+		a.forget()
+		close(a.over)
+	}
+	delete(i.awaited, uuid)
+	delete(i.bundles, uuid)
+	delete(i.tries, uuid)
+}
+
+// report tells the control plane until it has heard, or knows better.
+func (i *Installer) report(ctx context.Context, e entry) error {
+	for n := 0; ; n++ {
+		call := i.o.Control.SetupFailed
+		if e.Success {
+			call = i.o.Control.SetupComplete
+		}
+		err := call(ctx, e.ServerUUID, *e.Outcome)
+		if ctx.Err() != nil && err != nil {
+			return nil
+		}
+		if err == nil || final(err) {
+			if err != nil {
+				i.o.Log.Warn("the control plane does not want the outcome of an install", "machine", e.ServerUUID, "epoch", e.Epoch, "success", e.Success, "error", err)
+			}
+			return i.write(&e, stepReported)
+		}
+		i.o.Log.Warn("the outcome of an install cannot be reported yet", "machine", e.ServerUUID, "epoch", e.Epoch, "error", err)
+		if !pause(ctx, backoff(n)) {
+			return nil
+		}
+	}
+}
+
+// final tells that the control plane has answered about this very install:
+// asking again would not change it.
+func final(err error) bool {
+	var p *muster.Problem
+	return errors.As(err, &p) && (p.Code == muster.CodeNotFound || p.Code == muster.CodeConflict || p.Code == muster.CodeInvalid)
+}
