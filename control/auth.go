@@ -1,0 +1,216 @@
+package control
+
+import (
+	"context"
+	"crypto/sha256"
+	"sync"
+	"time"
+
+	"muster.internal"
+	"muster.internal/store"
+)
+
+// Authenticate implements api.Service. A secret that is known to be right is
+// never slowed down by who else shares its address.
+func (c *Control) Authenticate(ctx context.Context, bearer, source string) (muster.Caller, error) {
+	now := c.now()
+	if caller, ok := c.keys.get(ctx, now, bearer); ok {
+		caller.Source = source
+		return caller, nil
+	}
+	if err := c.logins.check(now, source); err != nil {
+		return muster.Caller{}, err
+	}
+	mark := c.keys.mark()
+	caller, err := c.store.Authenticate(ctx, now, bearer, source)
+	if muster.IsCode(err, muster.CodeUnauthenticated) {
+		c.logins.failed(now, source)
+	}
+	if err == nil {
+		c.keys.put(now, mark, bearer, caller)
+	}
+	return caller, err
+}
+
+func (s session) Login(ctx context.Context, l muster.Login) (muster.Token, error) {
+	now := s.now()
+	// Counted by address and by name: one guesser with many addresses must not
+	// get at one operator, nor one address at all of them.
+	for _, who := range []string{s.by.Source, "operator " + l.Name} {
+		if err := s.logins.check(now, who); err != nil {
+			return muster.Token{}, err
+		}
+	}
+	t, err := s.store.Login(ctx, now, s.by.Source, l)
+	if muster.IsCode(err, muster.CodeUnauthenticated) {
+		s.logins.failed(now, s.by.Source)
+		s.logins.failed(now, "operator "+l.Name)
+	}
+	return t, err
+}
+
+func (s session) Operators(ctx context.Context) ([]muster.Operator, error) {
+	return s.store.Operators(ctx)
+}
+
+func (s session) CreateOperator(ctx context.Context, n muster.NewOperator) (muster.Operator, error) {
+	return s.store.CreateOperator(ctx, s.now(), s.by, n)
+}
+
+func (s session) Keys(ctx context.Context) ([]muster.APIKey, error) { return s.store.Keys(ctx) }
+
+func (s session) CreateKey(ctx context.Context, n muster.NewKey) (muster.CreatedKey, error) {
+	return s.store.CreateKey(ctx, s.now(), s.by, n)
+}
+
+func (s session) RevokeKey(ctx context.Context, id string) error {
+	return s.store.RevokeKey(ctx, s.now(), s.by, id)
+}
+
+func (s session) Audit(ctx context.Context, f muster.AuditFilter) ([]muster.AuditEntry, error) {
+	if f.Wait <= 0 {
+		return s.store.Audit(ctx, f)
+	}
+	wait, cancel := context.WithTimeout(ctx, f.Wait)
+	defer cancel()
+	for after := f.After; ; {
+		es, err := s.store.Audit(ctx, f)
+		if err != nil || len(es) > 0 || wait.Err() != nil {
+			return es, err
+		}
+		// Entries about other subjects move the head: wait for what is beyond it.
+		if head, err := s.store.Head(ctx); err == nil && head > after {
+			after = head
+		}
+		if err := s.store.Wait(wait, after); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (s session) VerifyAudit(ctx context.Context) (muster.AuditVerdict, error) {
+	return s.store.VerifyAudit(ctx)
+}
+
+// Bounds of what the cache may believe.
+const (
+	// cacheLag bounds how long after a revocation by another process (another
+	// control plane, or musterd's offline commands) a secret may still be
+	// believed. One by this process is seen by the next request.
+	cacheLag = 250 * time.Millisecond
+	// cacheAge bounds how long a secret that can expire is believed; an agent's
+	// key cannot.
+	cacheAge      = 5 * time.Second
+	cacheAgentAge = 10 * time.Minute
+	cacheSize     = 50_000
+)
+
+// An authCache remembers which secrets are right, so that a heartbeat costs no
+// SQL. It follows the change feed: nothing is believed before everything that
+// was committed has been looked at.
+type authCache struct {
+	store *store.Store
+
+	mu      sync.Mutex
+	known   map[[32]byte]believed
+	seq     int64           // everything up to here has been looked at
+	at      time.Time       // when
+	changed <-chan struct{} // closed by the next commit of this process
+	flushes int64
+}
+
+type believed struct {
+	caller muster.Caller
+	until  time.Time
+}
+
+func newAuthCache(s *store.Store) *authCache {
+	return &authCache{store: s, known: map[[32]byte]believed{}}
+}
+
+// get finds a secret that is right for sure. A store that does not answer is
+// no reason to believe anything.
+func (a *authCache) get(ctx context.Context, now time.Time, secret string) (muster.Caller, bool) {
+	sum := sha256.Sum256([]byte(secret))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.catchUp(ctx, now) {
+		return muster.Caller{}, false
+	}
+	b, ok := a.known[sum]
+	return b.caller, ok && now.Before(b.until)
+}
+
+// mark is taken before a secret is looked up in the store: what was revoked in
+// between must not be put.
+func (a *authCache) mark() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.flushes
+}
+
+func (a *authCache) put(now time.Time, mark int64, secret string, c muster.Caller) {
+	age := cacheAge
+	if c.Scope == muster.ScopeAgent {
+		age = cacheAgentAge
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if mark != a.flushes || a.changed == nil {
+		return
+	}
+	if len(a.known) >= cacheSize {
+		a.flush()
+	}
+	a.known[sha256.Sum256([]byte(secret))] = believed{c, now.Add(age)}
+}
+
+// keepsKeys are the frequent changes that end no secret. Anything else, known
+// or not, empties the cache.
+var keepsKeys = map[string]bool{
+	"sight": true, "admit": true, "probe": true, "dismiss": true, "announce": true, "survey": true, "refresh": true,
+	"set": true, "enroll": true, "approve": true, "deliver": true, "approve_setup": true, "take": true, "setup_complete": true,
+	"login": true, "create_key": true, "create_operator": true,
+}
+
+// catchUp looks at every change that was committed since the last time. It is
+// false when that cannot be done.
+func (a *authCache) catchUp(ctx context.Context, now time.Time) bool {
+	if a.changed != nil && now.Sub(a.at) < cacheLag && now.Sub(a.at) >= 0 {
+		select {
+		case <-a.changed:
+		default:
+			return true
+		}
+	}
+	changed := a.store.Changed()
+	if a.changed == nil { // nothing is believed yet, so the past does not matter
+		head, err := a.store.Head(ctx)
+		if err != nil {
+			return false
+		}
+		a.seq = head
+	}
+	for {
+		es, err := a.store.Audit(ctx, muster.AuditFilter{After: a.seq})
+		if err != nil {
+			return false
+		}
+		for _, e := range es {
+			a.seq = e.Seq
+			if !keepsKeys[e.Action] {
+				a.flush()
+			}
+		}
+		if len(es) == 0 {
+			break
+		}
+	}
+	a.at, a.changed = now, changed
+	return true
+}
+
+func (a *authCache) flush() {
+	clear(a.known)
+	a.flushes++
+}

@@ -1,0 +1,194 @@
+package control
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"muster.internal"
+	"muster.internal/store"
+)
+
+// opened is a control plane without a server, whose clock the test moves.
+func opened(t *testing.T) (*Control, *time.Time) {
+	t.Helper()
+	now := time.Now()
+	c, err := Open(t.Context(), Config{Dir: t.TempDir(), Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c, &now
+}
+
+var root = muster.Caller{Operator: "ada", Role: muster.Admin}
+
+func newKey(t *testing.T, c *Control, n muster.NewKey) muster.CreatedKey {
+	t.Helper()
+	k, err := c.As(root).CreateKey(t.Context(), n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// TestRevokedAtOnce: the request after a revocation fails, cached or not, and
+// also when another process revoked.
+func TestRevokedAtOnce(t *testing.T) {
+	c, now := opened(t)
+	other, err := store.Open(t.Context(), store.Options{URL: c.cfg.storeURL(), MasterKey: make([]byte, 32)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	for name, revoke := range map[string]func(id string) error{
+		"here": func(id string) error { return c.As(root).RevokeKey(t.Context(), id) },
+		"there": func(id string) error {
+			err := other.RevokeKey(t.Context(), *now, root, id)
+			*now = now.Add(cacheLag) // the stated bound
+			return err
+		},
+	} {
+		k := newKey(t, c, muster.NewKey{Scope: muster.ScopeBooter})
+		for range 3 {
+			if _, err := c.Authenticate(t.Context(), k.Secret, "192.0.2.1"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(c.keys.known) == 0 {
+			t.Fatal("nothing was cached: the test proves nothing")
+		}
+		if err := revoke(k.ID); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Authenticate(t.Context(), k.Secret, "192.0.2.1"); !muster.IsCode(err, muster.CodeUnauthenticated) {
+			t.Errorf("revoked %s: %v", name, err)
+		}
+	}
+}
+
+// TestExpiredKey is believed no longer than the stated bound.
+func TestExpiredKey(t *testing.T) {
+	c, now := opened(t)
+	k := newKey(t, c, muster.NewKey{Scope: muster.ScopeFull, ExpiresIn: 60})
+	*now = now.Add(59 * time.Second)
+	if _, err := c.Authenticate(t.Context(), k.Secret, ""); err != nil {
+		t.Fatal(err)
+	}
+	*now = now.Add(time.Second + cacheAge)
+	if _, err := c.Authenticate(t.Context(), k.Secret, ""); !muster.IsCode(err, muster.CodeUnauthenticated) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestCacheNeedsTheStore: when it is away nobody is believed.
+func TestCacheNeedsTheStore(t *testing.T) {
+	c, now := opened(t)
+	k := newKey(t, c, muster.NewKey{Scope: muster.ScopeFull})
+	for range 2 {
+		if _, err := c.Authenticate(t.Context(), k.Secret, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.store.Close()
+	*now = now.Add(cacheLag)
+	if caller, err := c.Authenticate(t.Context(), k.Secret, ""); err == nil {
+		t.Errorf("believed %v without a store", caller)
+	}
+}
+
+func TestGuessesAreLimited(t *testing.T) {
+	c, now := opened(t)
+	k := newKey(t, c, muster.NewKey{Scope: muster.ScopeFull})
+	guess := k.Secret[:len(k.Secret)-4] + "AAAA"
+	var err error
+	for range 11 {
+		_, err = c.Authenticate(t.Context(), guess, "192.0.2.66")
+	}
+	if !muster.IsCode(err, muster.CodeTooMany) {
+		t.Fatalf("after 11 guesses: %v", err)
+	}
+	if _, err := c.Authenticate(t.Context(), k.Secret, "192.0.2.1"); err != nil {
+		t.Errorf("elsewhere: %v", err)
+	}
+	if _, err := c.Authenticate(t.Context(), k.Secret, "192.0.2.66"); err != nil {
+		t.Errorf("a secret known to be right is refused for its neighbours: %v", err)
+	}
+	*now = now.Add(time.Minute)
+	if _, err = c.Authenticate(t.Context(), guess, "192.0.2.66"); !muster.IsCode(err, muster.CodeUnauthenticated) {
+		t.Errorf("a minute later: %v", err)
+	}
+}
+
+func TestPasswordGuesses(t *testing.T) {
+	c, _ := opened(t)
+	var err error
+	for i := range 12 {
+		// From many addresses, at one operator.
+		s := c.As(muster.Caller{Source: string(rune('a' + i))})
+		_, err = s.Login(t.Context(), muster.Login{Name: FirstOperator, Password: "a wrong password"})
+	}
+	if !muster.IsCode(err, muster.CodeTooMany) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestOffline(t *testing.T) {
+	dir := t.TempDir()
+	k, err := CreateKey(t.Context(), Config{Dir: dir}, muster.NewKey{Scope: muster.ScopeBooter})
+	if err != nil || !strings.HasPrefix(k.Secret, "mus_") {
+		t.Fatalf("%+v %v", k, err)
+	}
+	var printed strings.Builder
+	c, err := Open(t.Context(), Config{Dir: dir, Notice: &printed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if who, err := c.Authenticate(t.Context(), k.Secret, ""); err != nil || who.Scope != muster.ScopeBooter {
+		t.Errorf("%v %v", who, err)
+	}
+	first := strings.Fields(strings.SplitN(printed.String(), "password ", 2)[1])[0]
+	second, err := ResetPassword(t.Context(), Config{Dir: dir}, FirstOperator)
+	if err != nil || second == first {
+		t.Fatal(err)
+	}
+	login := func(password string) error {
+		_, err := c.As(muster.Caller{}).Login(context.Background(), muster.Login{Name: FirstOperator, Password: password})
+		return err
+	}
+	if err := login(first); !muster.IsCode(err, muster.CodeUnauthenticated) {
+		t.Errorf("the old password: %v", err)
+	}
+	if err := login(second); err != nil {
+		t.Error(err)
+	}
+	es, err := c.As(root).Audit(t.Context(), muster.AuditFilter{Subject: "operator/" + FirstOperator})
+	if err != nil || len(es) < 2 || es[1].Action != "reset_password" || es[1].Actor != "operator:local:owner" {
+		t.Errorf("%+v %v", es, err)
+	}
+	pem, fingerprint, err := ReadCA(dir)
+	if err != nil || string(pem) != string(c.CA()) || fingerprint != c.Fingerprint() {
+		t.Errorf("%s %v", fingerprint, err)
+	}
+	if _, _, err := ReadCA(filepath.Join(dir, "nothing")); err == nil {
+		t.Error("a CA where there is none")
+	}
+}
+
+func TestHeartbeatsAreSpread(t *testing.T) {
+	c, _ := opened(t)
+	seen := map[int]bool{}
+	for range 200 {
+		n := c.nextBeat()
+		if n < 24 || n > 36 {
+			t.Fatalf("%d s", n)
+		}
+		seen[n] = true
+	}
+	if len(seen) < 6 {
+		t.Errorf("only %d different intervals", len(seen))
+	}
+}

@@ -1,0 +1,235 @@
+// Package control is the control plane: it composes the store, the files
+// beside it (CA, master key, images' content) and the clocks into what the API
+// speaks for, and runs it.
+//
+// It decides nothing that the lifecycle rows decide and writes nothing that
+// the store does not write. It must never log, return or keep a secret that
+// the store hands out once.
+package control
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"muster.internal"
+	"muster.internal/api"
+	"muster.internal/image"
+	"muster.internal/store"
+)
+
+// Config says where a control plane keeps its things and how it is reached.
+// Only Dir is needed.
+type Config struct {
+	Dir       string   // state: CA, master key, images, and the SQLite file
+	Store     string   // postgres://…, or the path of a SQLite file; empty: DIR/muster.db
+	Listen    string   // host:port; empty: 127.0.0.1:8443
+	Advertise string   // https://host:port, how machines reach it; empty: made from Listen and Names
+	Names     []string // names and addresses in the server's certificate, beside loopback
+	Log       *slog.Logger
+	Now       func() time.Time // the clock; nil: time.Now
+	// Notice is told what people must read once: the first operator's password.
+	Notice io.Writer
+	// Beat is how often machines are asked for a heartbeat; 0: 30 s.
+	Beat time.Duration
+}
+
+// FirstOperator is the name of the admin that the first start makes.
+const FirstOperator = "admin"
+
+// A Control is an open control plane. It serves once Start was called; As
+// gives a caller in the same process what a client would get from afar.
+type Control struct {
+	cfg       Config
+	log       *slog.Logger
+	now       func() time.Time
+	store     *store.Store
+	blobs     *image.Blobs
+	authority *Authority
+	keys      *authCache
+	logins    *guard // passwords and secrets
+	codes     *guard // claim codes
+	polls     *guard // poll tokens
+	doors     *guard // registrations, which anybody may ask for
+	url       string
+
+	server *server // nil until Start
+
+	closing sync.Once
+	closed  error
+}
+
+func (c Config) storeURL() string {
+	if c.Store == "" {
+		return filepath.Join(c.Dir, "muster.db")
+	}
+	return c.Store
+}
+
+// Open opens a control plane's store and files, and makes what the first start
+// makes: CA, master key, first operator.
+func Open(ctx context.Context, cfg Config) (*Control, error) {
+	if cfg.Dir == "" {
+		return nil, errors.New("a control plane needs a directory for its state")
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Listen == "" {
+		cfg.Listen = "127.0.0.1:8443"
+	}
+	if cfg.Beat == 0 {
+		cfg.Beat = 30 * time.Second
+	}
+	c := &Control{cfg: cfg, log: cfg.Log, now: cfg.Now,
+		logins: newGuard("failed attempts", 6*time.Second, 10, 20, 200),
+		codes:  newGuard("wrong claim codes", 30*time.Second, 10, 1, 50),
+		polls:  newGuard("unknown poll tokens", 6*time.Second, 20, 20, 200),
+		doors:  newGuard("registrations", time.Second/2, 200, 50, 2000),
+	}
+	if err := c.open(ctx); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Control) open(ctx context.Context) (err error) {
+	if err := os.MkdirAll(c.cfg.Dir, 0o700); err != nil {
+		return err
+	}
+	names, err := c.reachable()
+	if err != nil {
+		return err
+	}
+	if c.authority, err = OpenAuthority(filepath.Join(c.cfg.Dir, "tls"), names, c.now); err != nil {
+		return err
+	}
+	master, err := masterKey(filepath.Join(c.cfg.Dir, "master.key"))
+	if err != nil {
+		return err
+	}
+	if c.blobs, err = image.OpenBlobs(filepath.Join(c.cfg.Dir, "blobs")); err != nil {
+		return err
+	}
+	if c.store, err = store.Open(ctx, store.Options{URL: c.cfg.storeURL(), MasterKey: master, Log: c.log}); err != nil {
+		return err
+	}
+	c.keys = newAuthCache(c.store)
+	return c.firstOperator(ctx)
+}
+
+// reachable settles the advertised address and the names that must be in the
+// certificate for it.
+func (c *Control) reachable() ([]string, error) {
+	names := append([]string(nil), c.cfg.Names...)
+	host, port, err := net.SplitHostPort(c.cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen address %q is not HOST:PORT: %w", c.cfg.Listen, err)
+	}
+	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
+		names = append(names, host)
+	}
+	if c.cfg.Advertise == "" {
+		host := "127.0.0.1"
+		if len(names) > 0 {
+			host = names[0]
+		}
+		c.url = "https://" + net.JoinHostPort(host, port)
+		return names, nil
+	}
+	u, err := url.Parse(c.cfg.Advertise)
+	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Path != "" && u.Path != "/" {
+		return nil, fmt.Errorf("the advertised address must be https://HOST:PORT, not %q", c.cfg.Advertise)
+	}
+	c.url = u.Scheme + "://" + u.Host
+	return append(names, u.Hostname()), nil
+}
+
+func (c *Control) firstOperator(ctx context.Context) error {
+	ops, err := c.store.Operators(ctx)
+	if err != nil || len(ops) > 0 {
+		return err
+	}
+	password, err := newPassword()
+	if err != nil {
+		return err
+	}
+	made, err := c.store.FirstOperator(ctx, c.now(), FirstOperator, password)
+	if err != nil || !made {
+		return err
+	}
+	if c.cfg.Notice == nil {
+		return nil
+	}
+	_, err = fmt.Fprintf(c.cfg.Notice, "The first operator is %q with the password %s\nIt is shown this once; `musterd reset-password %s` makes another.\n",
+		FirstOperator, password, FirstOperator)
+	return err
+}
+
+// newPassword makes 120 random bits that people can type.
+func newPassword() (string, error) {
+	b := make([]byte, 15)
+	if _, err := rand.Read(b); err != nil {
+		return "", err
+	}
+	return base64.RawURLEncoding.EncodeToString(b), nil
+}
+
+// Close ends serving, writes down what was gathered and closes the store.
+func (c *Control) Close() error {
+	c.closing.Do(func() {
+		if c.server != nil {
+			c.server.stop()
+		}
+		if c.store != nil {
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			defer cancel()
+			c.closed = errors.Join(c.store.FlushSeen(ctx, c.now()), c.store.Close())
+		}
+	})
+	return c.closed
+}
+
+// URL is how machines reach this control plane.
+func (c *Control) URL() string { return c.url }
+
+// CA is the certificate that they trust, in PEM.
+func (c *Control) CA() []byte { return c.authority.PEM() }
+
+// Fingerprint is that certificate's, in hex.
+func (c *Control) Fingerprint() string { return c.authority.Fingerprint() }
+
+// Ready implements api.Service.
+func (c *Control) Ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return c.store.Ping(ctx)
+}
+
+// As implements api.Service: the control plane as caller sees it. Whoever
+// calls it has decided access.
+func (c *Control) As(caller muster.Caller) api.Session { return session{c, caller} }
+
+// A session is one caller's view.
+type session struct {
+	*Control
+	by muster.Caller
+}
+
+func (s session) Version(context.Context) (muster.Version, error) {
+	return muster.Version{Version: muster.Build, Capability: muster.Capability, URL: s.url, CA: string(s.authority.PEM())}, nil
+}

@@ -1,0 +1,77 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+
+	"muster.internal"
+	"muster.internal/image"
+)
+
+func (s session) Images(ctx context.Context) ([]muster.Image, error) { return s.store.Images(ctx) }
+
+func (s session) Image(ctx context.Context, ref string) (muster.Image, error) {
+	return s.store.Image(ctx, ref)
+}
+
+func (s session) ImageByDigest(ctx context.Context, digest string) (muster.Image, error) {
+	if !image.ValidDigest(digest) {
+		return muster.Image{}, muster.Invalid("digest", "must be sha256: and 64 lower-case hex digits")
+	}
+	return s.store.Image(ctx, digest)
+}
+
+func (s session) HasBlob(_ context.Context, digest string) (bool, error) {
+	if !image.ValidDigest(digest) {
+		return false, muster.Invalid("digest", "must be sha256: and 64 lower-case hex digits")
+	}
+	return s.blobs.Has(digest), nil
+}
+
+func (s session) PutBlob(_ context.Context, digest string, size int64, r io.Reader) error {
+	if !image.ValidDigest(digest) {
+		return muster.Invalid("digest", "must be sha256: and 64 lower-case hex digits")
+	}
+	if size <= 0 {
+		return muster.Invalid("size", "a blob has at least one byte")
+	}
+	return s.blobs.Put(digest, size, r)
+}
+
+func (s session) Blob(_ context.Context, digest string) (io.ReadCloser, error) {
+	if !image.ValidDigest(digest) {
+		return nil, muster.Invalid("digest", "must be sha256: and 64 lower-case hex digits")
+	}
+	f, err := s.blobs.Open(digest)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, muster.Problemf(muster.CodeNotFound, "no blob %s is stored here", digest)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// AddImage stores a manifest. Content comes first, so that what is listed can
+// be booted.
+func (s session) AddImage(ctx context.Context, i muster.Image) (muster.Image, error) {
+	if err := image.Verify(i); err != nil {
+		return muster.Image{}, err
+	}
+	if missing := s.blobs.Missing(i); len(missing) > 0 {
+		p := muster.Problemf(muster.CodeConflict, "image %s names content that was not sent: put it first", i.Name)
+		for _, f := range missing {
+			p.Errors = append(p.Errors, muster.FieldError{Field: f.Role, Message: "blob " + f.Digest + " is not stored here"})
+		}
+		return muster.Image{}, p
+	}
+	i.Digest = image.Digest(i)
+	return s.store.AddImage(ctx, s.now(), s.by, i)
+}
+
+func (s session) RemoveImage(ctx context.Context, name string) error {
+	_, err := s.store.RemoveImage(ctx, s.now(), s.by, name)
+	return err
+}
