@@ -168,7 +168,7 @@ func (s *Store) VerifyAudit(ctx context.Context) (muster.AuditVerdict, error) {
 			if err := r.each(entriesAfter, []any{from, 1000}, func(scan func(...any) error) error {
 				e, err := scanEntry(scan)
 				if err == nil && v.OK {
-					step(&v, e)
+					follow(&v, e)
 				}
 				return err
 			}); err != nil {
@@ -197,8 +197,8 @@ func (s *Store) Head(ctx context.Context) (int64, error) {
 	return seq, err
 }
 
-// step extends a verdict by the next entry.
-func step(v *muster.AuditVerdict, e muster.AuditEntry) {
+// follow extends a verdict by the next entry.
+func follow(v *muster.AuditVerdict, e muster.AuditEntry) {
 	want := v.VerifiedTo + 1
 	switch {
 	case e.Seq != want:

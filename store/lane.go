@@ -221,7 +221,7 @@ func (l *lane) attempt(group []*job) (unsure bool, err error) {
 		return l.s.engine.classify(err) == gone, err
 	}
 	if l.s.fault != nil {
-		if err = l.s.fault("committed"); err != nil {
+		if err = l.s.fault(c, "committed"); err != nil {
 			return true, errCrash
 		}
 	}

@@ -102,7 +102,7 @@ func (t *tx) register(uuid string, q muster.RegisterRequest, what said) (reply m
 	}
 	r.Door, r.LastSeen, r.source = muster.DoorClaim, t.now, t.by.Source
 	r.ConsolePort, r.ConsolePin = q.ConsolePort, q.ConsolePin
-	r.claimHash, r.ClaimCodeExpires, r.pollHash = t.s.vault.claim(code), &expires, hashed(token)
+	r.claimHash, r.ClaimCodeExpires, r.claimUsed, r.pollHash = t.s.vault.claim(code), &expires, nil, hashed(token)
 	seq, err := t.record(string(lifecycle.Register), subject(uuid), detail{"from": m.had, "hostname": r.Hostname, "serial": r.Serial, "macs": r.MACs})
 	if err != nil {
 		return reply, err
@@ -124,8 +124,13 @@ func (t *tx) freeCode() (string, error) {
 			return "", err
 		}
 		code := muster.ClaimCode(n)
-		_, found, err := t.bySecret(registrationByClaim, t.s.vault.claim(code))
-		if err != nil || !found {
+		hash := t.s.vault.claim(code)
+		_, open, err := t.bySecret(registrationByClaim, hash)
+		if err != nil {
+			return "", err
+		}
+		_, used, err := t.bySecret(registrationByUsed, hash)
+		if err != nil || !open && !used {
 			return code, err
 		}
 	}
@@ -140,8 +145,8 @@ func (t *tx) bySecret(q *query, hash []byte) (uuid string, found bool, err error
 	return uuid, found && equal(kept, hash), err
 }
 
-// ApproveCode lets in the machine that shows the code. Wrong, used and expired
-// codes get one answer.
+// ApproveCode lets in the machine that shows the code. Wrong and expired codes
+// get one answer; a code that was used is a conflict.
 func (s *Store) ApproveCode(ctx context.Context, now time.Time, by muster.Caller, code string) (muster.Registration, error) {
 	var approved muster.Registration
 	plain, err := muster.ParseClaimCode(code)
@@ -154,7 +159,7 @@ func (s *Store) ApproveCode(ctx context.Context, now time.Time, by muster.Caller
 			return err
 		}
 		if !found {
-			return wrongCode()
+			return t.wrongCode(plain)
 		}
 		m, err := t.load(uuid)
 		if err != nil {
@@ -172,6 +177,24 @@ func (s *Store) ApproveCode(ctx context.Context, now time.Time, by muster.Caller
 	return approved, err
 }
 
+// wrongCode tells whoever came second that the code was good, and is used.
+func (t *tx) wrongCode(code string) error {
+	uuid, found, err := t.bySecret(registrationByUsed, t.s.vault.claim(code))
+	if err != nil {
+		return err
+	}
+	if !found {
+		return wrongCode()
+	}
+	reg, err := findRegistration(t, uuid)
+	if err != nil || reg == nil {
+		return err
+	}
+	p := muster.Problemf(muster.CodeConflict, "this claim code was used already, for machine %s: codes are used once", uuid)
+	p.State = string(reg.State)
+	return p
+}
+
 func wrongCode() error {
 	return muster.Problemf(muster.CodeNotFound, "no machine shows this claim code now: codes are used once and last an hour; read it again at the machine")
 }
@@ -185,7 +208,7 @@ func (t *tx) approve(m *machine) error {
 	if err != nil {
 		return err
 	}
-	m.reg.BoundKeyID = id
+	m.reg.BoundKeyID, m.reg.claimUsed = id, m.reg.claimHash
 	seq, err := t.record(string(lifecycle.Approve), subject(m.uuid), detail{"from": m.had, "to": next.Registration, "api_key": id})
 	if err != nil {
 		return err

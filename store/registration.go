@@ -15,7 +15,7 @@ import (
 // $1 is the key and $2 the revision.
 const registrationColumns = `server_uuid, rev, state, door, hostname, manufacturer, product, serial, macs, node_id,
  registered_at, last_seen, approved_at, refreshed_at,
- claim_hash, claim_expires, poll_hash, key_id, credential,
+ claim_hash, claim_expires, claim_used, poll_hash, key_id, credential,
  boot_mac, session, source, public_key,
  setup_epoch, setup_deadline, bundle, operation_id, last_setup_error, setup_session, setup_key, proof_hash,
  pi_name, pi_digest, disk_layout, surveyed_at, survey_session, disks,
@@ -25,6 +25,7 @@ var (
 	getRegistration = define("registrations/get", `SELECT `+registrationColumns+` FROM registrations WHERE server_uuid = $1`)
 
 	registrationByClaim = define("registrations/by-claim", `SELECT server_uuid, claim_hash FROM registrations WHERE claim_hash = $1`)
+	registrationByUsed  = define("registrations/by-used-claim", `SELECT server_uuid, claim_used FROM registrations WHERE claim_used = $1 LIMIT 1`)
 	registrationByPoll  = define("registrations/by-poll", `SELECT server_uuid, poll_hash FROM registrations WHERE poll_hash = $1`)
 
 	listRegistrations = define("registrations/list", `
@@ -34,12 +35,12 @@ SELECT `+registrationColumns+` FROM registrations WHERE state = $1 AND server_uu
 
 	addRegistration = define("registrations/add", `
 INSERT INTO registrations (`+registrationColumns+`)
-VALUES (`+placeholders(1, 42)+`)`)
+VALUES (`+placeholders(1, 43)+`)`)
 
 	setRegistration = define("registrations/set", `
 UPDATE registrations SET (`+strings.TrimPrefix(registrationColumns, "server_uuid, ")+`)
- = (`+placeholders(2, 42)+`)
-WHERE server_uuid = $1 AND rev = $43 AND state = $44`)
+ = (`+placeholders(2, 43)+`)
+WHERE server_uuid = $1 AND rev = $44 AND state = $45`)
 
 	dropRegistration = define("registrations/drop", `DELETE FROM registrations WHERE server_uuid = $1 AND rev = $2 AND state = $3`)
 
@@ -68,6 +69,7 @@ type registration struct {
 	muster.Registration
 	rev        int64
 	claimHash  []byte
+	claimUsed  []byte // of the last approval: whoever comes second is told so
 	pollHash   []byte
 	credential lifecycle.Credential
 	bundle     lifecycle.Bundle
@@ -102,7 +104,7 @@ func (r *registration) values() ([]any, error) {
 	return []any{
 		r.ServerUUID, r.rev, string(r.State), string(r.Door), r.Hostname, r.Manufacturer, r.Product, r.Serial, text(r.MACs), r.NodeID,
 		micro(r.RegisteredAt), micro(r.LastSeen), microPtr(r.ApprovedAt), microPtr(r.RefreshedAt),
-		nilIfEmpty(r.claimHash), microPtr(r.ClaimCodeExpires), nilIfEmpty(r.pollHash), r.BoundKeyID, string(r.credential),
+		nilIfEmpty(r.claimHash), microPtr(r.ClaimCodeExpires), nilIfEmpty(r.claimUsed), nilIfEmpty(r.pollHash), r.BoundKeyID, string(r.credential),
 		r.bootMAC, r.session, r.source, r.publicKey,
 		r.SetupEpoch, microPtr(r.SetupDeadline), string(r.bundle), r.OperationID, r.LastSetupError, r.setupSession, r.setupKey, r.proofHash,
 		pi.Name, pi.Digest, layout, microPtr(r.SurveyedAt), r.surveySession, text(r.Disks),
@@ -126,7 +128,7 @@ func scanRegistration(scan func(...any) error) (*registration, error) {
 	err := scan(
 		&r.ServerUUID, &r.rev, &r.State, &r.Door, &r.Hostname, &r.Manufacturer, &r.Product, &r.Serial, &macs, &r.NodeID,
 		&registered, &seen, &approved, &refreshed,
-		&r.claimHash, &claim, &r.pollHash, &r.BoundKeyID, &r.credential,
+		&r.claimHash, &claim, &r.claimUsed, &r.pollHash, &r.BoundKeyID, &r.credential,
 		&r.bootMAC, &r.session, &r.source, &r.publicKey,
 		&r.SetupEpoch, &deadline, &r.bundle, &r.OperationID, &r.LastSetupError, &r.setupSession, &r.setupKey, &r.proofHash,
 		&piName, &piDigest, &layout, &surveyed, &r.surveySession, &disks,

@@ -29,6 +29,13 @@ func connect(ctx context.Context, s *Store) (*session, error) {
 // discard closes the connection itself, not only its loan from the pool: the
 // database rolls back whatever was open.
 func (c *session) discard() {
+	if !c.s.engine.shared() {
+		// SQLite keeps a connection, and its lock, until its last statement is
+		// closed; database/sql does not keep track of them for us.
+		for _, st := range c.stmts {
+			st.Close()
+		}
+	}
 	c.conn.Raw(func(any) error { return driver.ErrBadConn })
 	c.conn.Close()
 }
@@ -43,7 +50,7 @@ func (c *session) note(err error) error {
 
 // point is where a test may crash the process.
 func (c *session) point(name string) error {
-	if c.s.fault != nil && c.s.fault(name) != nil {
+	if c.s.fault != nil && c.s.fault(c, name) != nil {
 		return c.note(errCrash)
 	}
 	return nil
@@ -200,11 +207,20 @@ func (s *Store) read(ctx context.Context, name string, f func(*reading) error) e
 		}
 		return st.QueryContext(ctx, args...)
 	}}
-	err := f(r)
-	if err != nil && s.engine.classify(err) == gone && ctx.Err() == nil {
-		err = f(r) // a pool may hold one connection that died with its server
+	return s.reason(ctx, name, s.patiently(ctx, func() error { return f(r) }))
+}
+
+// patiently reads again when the connection turns out to be dead: a pool may
+// hold several that died with their server.
+func (s *Store) patiently(ctx context.Context, f func() error) error {
+	err := f()
+	for range 3 {
+		if err == nil || s.engine.classify(err) != gone || ctx.Err() != nil {
+			break
+		}
+		err = f()
 	}
-	return s.reason(ctx, name, err)
+	return err
 }
 
 // reason is explain for a reading, which ends with its caller.
@@ -232,11 +248,7 @@ func (s *Store) prepared(ctx context.Context, q *query) (*sql.Stmt, error) {
 
 // snapshot runs f on one consistent state of the store.
 func (s *Store) snapshot(ctx context.Context, name string, f func(*reading) error) error {
-	err := s.snap(ctx, f)
-	if err != nil && s.engine.classify(err) == gone && ctx.Err() == nil {
-		err = s.snap(ctx, f)
-	}
-	return s.reason(ctx, name, err)
+	return s.reason(ctx, name, s.patiently(ctx, func() error { return s.snap(ctx, f) }))
 }
 
 func (s *Store) snap(ctx context.Context, f func(*reading) error) (err error) {

@@ -57,7 +57,7 @@ type Store struct {
 
 	// fault, when set by a test, is called before every statement and commit
 	// of a write; an error is a crash at that point.
-	fault func(point string) error
+	fault func(c *session, point string) error
 }
 
 // Open opens the store, creating and migrating it as needed.

@@ -119,6 +119,7 @@ CREATE TABLE registrations (
 
     claim_hash    bytea,
     claim_expires bigint,
+    claim_used    bytea, -- the hash of the code by which it was approved last
     poll_hash     bytea,
     key_id        text NOT NULL,
     credential    text NOT NULL CHECK (credential IN ('', 'reserved', 'undelivered', 'live')),
@@ -155,6 +156,7 @@ CREATE TABLE registrations (
 );
 CREATE UNIQUE INDEX registrations_by_claim ON registrations (claim_hash) WHERE claim_hash IS NOT NULL;
 CREATE UNIQUE INDEX registrations_by_poll ON registrations (poll_hash) WHERE poll_hash IS NOT NULL;
+CREATE INDEX registrations_by_used_claim ON registrations (claim_used) WHERE claim_used IS NOT NULL;
 CREATE INDEX registrations_by_state ON registrations (state, server_uuid);
 CREATE INDEX registrations_claims_due ON registrations (claim_expires) WHERE claim_expires IS NOT NULL;
 

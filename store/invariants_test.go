@@ -1,0 +1,137 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"sort"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// tables are every table of ours, with the columns that may differ between two
+// states that are the same for people.
+var tables = []string{"api_keys", "audit", "audit_head", "boot_policy", "boot_records", "booters", "disks", "images",
+	"nodes", "operators", "registrations", "sysinfos", "ticket_keys", "tokens"}
+
+// dump is everything in the database, as text.
+func dump(t testing.TB, db *sql.DB) string {
+	t.Helper()
+	if _, pg := db.Driver().(*stdlib.Driver); pg {
+		return dumpPostgres(t, db)
+	}
+	var b strings.Builder
+	for _, table := range tables {
+		rows, err := db.Query("SELECT * FROM " + table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cols, _ := rows.Columns()
+		var lines []string
+		for rows.Next() {
+			vs := make([]any, len(cols))
+			for i := range vs {
+				vs[i] = new(any)
+			}
+			if err := rows.Scan(vs...); err != nil {
+				t.Fatal(err)
+			}
+			line := table
+			for i, v := range vs {
+				if raw, ok := (*v.(*any)).([]byte); ok {
+					line += fmt.Sprintf(" %s=%x", cols[i], raw)
+				} else {
+					line += fmt.Sprintf(" %s=%v", cols[i], *v.(*any))
+				}
+			}
+			lines = append(lines, line)
+		}
+		if err := rows.Err(); err != nil {
+			t.Fatal(err)
+		}
+		rows.Close()
+		sort.Strings(lines)
+		b.WriteString(strings.Join(lines, "\n") + "\n")
+	}
+	return b.String()
+}
+
+func dumpPostgres(t testing.TB, db *sql.DB) (all string) {
+	t.Helper()
+	var parts []string
+	for _, table := range tables {
+		parts = append(parts, fmt.Sprintf("coalesce((SELECT string_agg('%s ' || x::text, chr(10) ORDER BY x::text) FROM %s x), '')", table, table))
+	}
+	if err := db.QueryRow("SELECT " + strings.Join(parts, " || chr(10) || ")).Scan(&all); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// promises are queries that find what must never be.
+var promises = map[string]string{
+	"an agent key without its registration, or of a dead credential": `
+SELECT k.id FROM api_keys k LEFT JOIN registrations r ON r.server_uuid = k.server_uuid AND r.key_id = k.id AND r.credential = 'live'
+WHERE k.scope = 'agent' AND r.server_uuid IS NULL`,
+	"a live credential without its key": `
+SELECT r.server_uuid FROM registrations r LEFT JOIN api_keys k ON k.id = r.key_id WHERE r.credential = 'live' AND k.id IS NULL`,
+	"a key of a machine that is neither approved nor being set up": `
+SELECT server_uuid FROM registrations WHERE credential <> '' AND state NOT IN ('approved', 'setting_up')`,
+	"ticket keys of a machine without a live credential": `
+SELECT k.server_uuid FROM ticket_keys k JOIN registrations r ON r.server_uuid = k.server_uuid WHERE r.credential <> 'live'`,
+	"a setup without deadline, operation or epoch": `
+SELECT server_uuid FROM registrations WHERE state = 'setting_up' AND (setup_deadline IS NULL OR operation_id = '' OR setup_epoch = 0)`,
+	"setup leftovers": `
+SELECT server_uuid FROM registrations WHERE state <> 'setting_up' AND setup_deadline IS NOT NULL`,
+	"an approved machine without a live node": `
+SELECT r.server_uuid FROM registrations r LEFT JOIN nodes n ON n.node_id = r.node_id AND n.state <> 'decommissioned'
+WHERE r.state = 'approved' AND n.node_id IS NULL`,
+	"a disk in service on a node that is gone": `
+SELECT d.disk_id FROM disks d JOIN nodes n ON n.node_id = d.node_id WHERE d.state = 'in_service' AND n.state = 'decommissioned'`,
+	"a servable record without an address": `
+SELECT mac FROM boot_records WHERE state IN ('enrolling', 'enrolled') AND address = ''`,
+	"a claim code outside pending": `
+SELECT server_uuid FROM registrations WHERE claim_hash IS NOT NULL AND state <> 'pending'`,
+	"a change ahead of the feed": `
+SELECT mac FROM boot_records WHERE seq > (SELECT seq FROM audit_head) UNION ALL
+SELECT server_uuid FROM registrations WHERE seq > (SELECT seq FROM audit_head) UNION ALL
+SELECT node_id FROM nodes WHERE seq > (SELECT seq FROM audit_head)`,
+	"a change without its audit entry": `
+SELECT mac FROM boot_records WHERE seq NOT IN (SELECT seq FROM audit) UNION ALL
+SELECT server_uuid FROM registrations WHERE seq NOT IN (SELECT seq FROM audit) UNION ALL
+SELECT node_id FROM nodes WHERE seq NOT IN (SELECT seq FROM audit)`,
+	"an audit entry whose change is missing": `
+SELECT a.subject FROM audit a JOIN boot_records b ON a.subject = 'boot-record/' || b.mac WHERE a.seq > b.seq UNION ALL
+SELECT a.subject FROM audit a JOIN registrations r ON a.subject = 'registration/' || r.server_uuid WHERE a.seq > r.seq`,
+	"a gap in the chain": `
+SELECT CAST(h.seq AS text) FROM audit_head h WHERE h.seq <> (SELECT count(*) FROM audit)`,
+}
+
+func keepsPromises(t testing.TB, db *sql.DB) {
+	t.Helper()
+	for what, q := range promises {
+		var key string
+		switch err := db.QueryRow(q).Scan(&key); err {
+		case sql.ErrNoRows:
+		case nil:
+			t.Fatalf("%s: %s", what, key)
+		default:
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+// healthy checks what must be true of every store at every moment.
+func healthy(t testing.TB, s *Store) {
+	t.Helper()
+	v, err := s.VerifyAudit(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !v.OK {
+		t.Fatalf("the audit chain is broken: %+v", v)
+	}
+	keepsPromises(t, s.reader)
+}
