@@ -225,9 +225,9 @@ func crashEverywhere(t *testing.T, s *Store, db *sql.DB, st step, first, stride 
 		seen, crashed := 0, ""
 		var left string
 		s.fault = func(c *session, point string) error {
-			// What was asked for before the commit, and the commit's answer
-			// lost, are crashed at whatever the stride.
-			if seen++; seen < at || seen > at && point != "committed" {
+			// The loss of the answer to the commit is the last crash of each
+			// event, whatever the stride.
+			if seen++; crashed != "" || seen != at && point != "committed" {
 				return nil
 			}
 			crashed, left = point, kill(t, s, c)
