@@ -60,6 +60,7 @@ type Booter struct {
 	tally   *tally
 	report  chan struct{} // poked when there is something new to report
 	bus     *Bus
+	install *Installer // nil until open
 
 	dhcp *net.UDPConn // nil: not served
 	tftp *net.UDPConn
@@ -132,7 +133,9 @@ func (b *Booter) open() (err error) {
 		b.log.Warn("the booter's cache cannot be read; machines are served once the control plane has spoken", "file", b.cacheFile(), "error", err)
 	}
 	b.loaders.refresh()
-	return nil
+	b.install, err = NewInstaller(InstallerOptions{Journal: filepath.Join(b.cfg.Dir, "installs"), Machines: b.dir, Bus: b.bus, Control: b.cfg.Control,
+		Log: b.log, Seen: b.SeenMACs, Now: b.now})
+	return err
 }
 
 // bind opens every socket that is served. DHCP hears broadcasts, so it listens
@@ -249,6 +252,7 @@ func (b *Booter) Run(ctx context.Context) error {
 	}
 	if b.amqp != nil {
 		part("boot bus", func(ctx context.Context) error { return b.bus.Serve(ctx, b.amqp) })
+		part("installs", b.install.Run)
 	}
 	p := b.Ports()
 	b.log.Info("serving", "booter", b.cfg.Name, "address", b.cfg.Address, "interface", cmp.Or(b.cfg.Interface, "any"),
@@ -265,6 +269,15 @@ func (b *Booter) Run(ctx context.Context) error {
 // decide is the one gate for every protocol.
 func (b *Booter) decide(q boot.Request) (boot.Decision, *muster.BootRecord) {
 	rec := b.dir.lookup(q.MAC)
+	if rec != nil && rec.State == muster.Enrolling && b.install != nil && b.install.FinishedMAC(rec.MAC) {
+		// Its setup is over, and we know it before the control plane does.
+		own := *rec
+		own.State = muster.Enrolled
+		if own.AssignedPI == nil {
+			own.AssignedPI = b.dir.Policy().EnrollmentPI
+		}
+		rec = &own
+	}
 	return boot.Decide(q, rec, b.dir.Policy(), boot.Env{Now: b.now(), Server: b.cfg.Address,
 		Staged: b.stage.lookup, HasLoader: b.loaders.has}), rec
 }

@@ -34,7 +34,7 @@ type InstallerOptions struct {
 type Installer struct {
 	o       InstallerOptions
 	journal *journal
-	counts  *counters
+	counts  *counters // the bus's
 	wakeup  chan struct{}
 	work    sync.WaitGroup
 
@@ -70,7 +70,7 @@ func NewInstaller(o InstallerOptions) (*Installer, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &Installer{o: o, journal: j, counts: &counters{}, wakeup: make(chan struct{}, 1), busy: map[string]bool{},
+	i := &Installer{o: o, journal: j, counts: o.Bus.counts, wakeup: make(chan struct{}, 1), busy: map[string]bool{},
 		bundles: map[string]muster.TakenBundle{}, running: map[string]bool{}, tries: map[string]int{}, awaited: map[string]awaited{}}
 	for _, e := range j.all() {
 		o.Log.Info("an install of the run before", "machine", e.ServerUUID, "epoch", e.Epoch, "step", string(e.Step))
@@ -86,11 +86,13 @@ func NewInstaller(o InstallerOptions) (*Installer, error) {
 // and is wrong.
 func (i *Installer) Finished(serverUUID string) bool {
 	e, ok := i.journal.get(serverUUID)
-	return ok && e.Success && (e.Step == stepOutcome || e.Step == stepReported)
+	return ok && e.finished()
 }
 
-// Counters returns how often each thing happened since the start.
-func (i *Installer) Counters() map[string]int64 { return i.counts.snapshot() }
+// FinishedMAC tells the same of the machine that boots from a MAC.
+func (i *Installer) FinishedMAC(mac string) bool {
+	return i.journal.any(func(e *entry) bool { return e.finished() && slices.Contains(e.Outcome.MACs, mac) })
+}
 
 // Run works until ctx ends.
 func (i *Installer) Run(ctx context.Context) error {
@@ -301,102 +303,4 @@ func (i *Installer) send(ctx context.Context, e entry) error {
 		return i.ended(e, muster.SetupOutcome{Epoch: e.Epoch, Reason: "the script could not be sent, nothing was run on the machine: " + err.Error()}, false)
 	}
 	return nil
-}
-
-// expect tells the bus that an answer to e is wanted.
-func (i *Installer) expect(e entry) {
-	answer, forget := i.o.Bus.Expect(e.Request, e.ServerUUID, e.MAC, e.Session, e.PublicKey)
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.awaited[e.ServerUUID] = awaited{answer, forget, make(chan struct{})}
-}
-
-// awaitAnswer waits for the machine's answer for as long as anybody wants it.
-func (i *Installer) awaitAnswer(ctx context.Context, e entry) {
-	i.mu.Lock()
-	a := i.awaited[e.ServerUUID]
-	i.mu.Unlock()
-	i.work.Go(func() {
-		select {
-		case <-ctx.Done():
-		case <-a.over:
-		case r := <-a.answer:
-			for n := 0; ; n++ {
-				err := i.answered(e, r)
-				if err == nil || errors.Is(err, errStale) || ctx.Err() != nil {
-					return
-				}
-				i.o.Log.Error("the outcome of an install cannot be written down yet", "machine", e.ServerUUID, "error", err)
-				pause(ctx, backoff(n))
-			}
-		}
-	})
-}
-
-func (i *Installer) answered(e entry, r busReply) error {
-	i.mu.Lock()
-	delete(i.running, e.Session)
-	i.mu.Unlock()
-	o, success := outcome(e.Epoch, r)
-	return i.ended(e, o, success)
-}
-
-// ended writes an outcome down; errStale if the install has one already.
-func (i *Installer) ended(e entry, o muster.SetupOutcome, success bool) error {
-	o.Session = e.Session
-	macs := append(slices.Clone(i.o.Seen(e.ServerUUID)), e.MAC)
-	slices.Sort(macs)
-	o.MACs = slices.DeleteFunc(slices.Compact(macs), func(m string) bool { return m == "" })
-	e.Outcome, e.Success = &o, success
-	if err := i.write(&e, stepOutcome); err != nil {
-		return err
-	}
-	i.drop(e.ServerUUID)
-	i.o.Log.Info("an install ended", "machine", e.ServerUUID, "epoch", e.Epoch, "success", success, "reason", o.Reason)
-	poke(i.wakeup)
-	return nil
-}
-
-// drop forgets what this process holds about a machine's install.
-func (i *Installer) drop(uuid string) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if a, ok := i.awaited[uuid]; ok {
-		a.forget()
-		close(a.over)
-	}
-	delete(i.awaited, uuid)
-	delete(i.bundles, uuid)
-	delete(i.tries, uuid)
-}
-
-// report tells the control plane until it has heard, or knows better.
-func (i *Installer) report(ctx context.Context, e entry) error {
-	for n := 0; ; n++ {
-		call := i.o.Control.SetupFailed
-		if e.Success {
-			call = i.o.Control.SetupComplete
-		}
-		err := call(ctx, e.ServerUUID, *e.Outcome)
-		if ctx.Err() != nil && err != nil {
-			return nil
-		}
-		if err == nil || final(err) {
-			if err != nil {
-				i.o.Log.Warn("the control plane does not want the outcome of an install", "machine", e.ServerUUID, "epoch", e.Epoch, "success", e.Success, "error", err)
-			}
-			return i.write(&e, stepReported)
-		}
-		i.o.Log.Warn("the outcome of an install cannot be reported yet", "machine", e.ServerUUID, "epoch", e.Epoch, "error", err)
-		if !pause(ctx, backoff(n)) {
-			return nil
-		}
-	}
-}
-
-// final tells that the control plane has answered about this very install:
-// asking again would not change it.
-func final(err error) bool {
-	var p *muster.Problem
-	return errors.As(err, &p) && (p.Code == muster.CodeNotFound || p.Code == muster.CodeConflict || p.Code == muster.CodeInvalid)
 }

@@ -47,6 +47,11 @@ type entry struct {
 	Outcome    *muster.SetupOutcome `json:"outcome,omitempty"`
 }
 
+// finished: it went well, and the control plane may not have said so yet.
+func (e *entry) finished() bool {
+	return e.Success && e.Outcome != nil && (e.Step == stepOutcome || e.Step == stepReported)
+}
+
 // A disk is where a journal lives; tests pull its plug.
 type disk interface {
 	ReadFile(path string) ([]byte, error)
@@ -214,6 +219,18 @@ func (j *journal) all() []entry {
 		out = append(out, e)
 	}
 	return out
+}
+
+// any tells whether there is an entry like that; it makes no garbage.
+func (j *journal) any(like func(*entry) bool) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, e := range j.entries {
+		if like(&e) {
+			return true
+		}
+	}
+	return false
 }
 
 func (j *journal) close() error {
