@@ -9,84 +9,6 @@ import (
 	"muster.internal"
 )
 
-// A world is one set of starting states that the checker explores to the end.
-type world struct {
-	name   string
-	starts []State
-	skip   []muster.Event // events that are left out, to keep the product small
-	// covers is the scope whose rows all happen here or nowhere.
-	covers []scope
-}
-
-// Events by what they are about, for worlds that leave some out.
-var (
-	ownRecord  = []muster.Event{RescueOn, RescueOff, ExpireRescue, Pin, Unpin, SetRecord, StartProbe, Dismiss, ExpireProbe, Enroll}
-	ownDisk    = []muster.Event{RemoveDisk, KeepDisk, DecommissionDisk, AdoptDisk, ExpungeDisk}
-	ownNode    = []muster.Event{NoProvision, Quiesce, Resume, Quiesced, Resumed, Confirm}
-	ownMachine = []muster.Event{Survey, ExpireCode, ExpireKey, Deliver, CancelSetup, SetupFailed, Void}
-)
-
-// A record of another machine, in every state that it may have there, and one
-// that nobody has seen.
-func records(more ...Boot) []State {
-	var ss []State
-	for _, b := range []Boot{
-		{},
-		{State: muster.Enrolling, Bound: BoundOther, Address: AddressReserved},
-		{State: muster.Enrolled, Bound: BoundOther, Address: AddressReserved, Assigned: Assigned},
-		{State: muster.BootDecommissioned, Bound: BoundOther, Address: AddressReserved, Assigned: Assigned},
-	} {
-		ss = append(ss, State{Boots: append(slices.Clone(more), b)})
-	}
-	return ss
-}
-
-func disks(d ...Disk) State { return State{Disks: d} }
-
-// The worlds that leave nothing out. What happens to records and disks moves
-// nothing of the machine, and neither looks at the other (promises say so):
-// each of these is enough for the rows of its own scope.
-var (
-	alone     = world{"no record, no disk", []State{{}}, nil, []scope{perMachine}}
-	oneDisk   = world{"one disk", []State{disks(Disk{Planned: true}), disks(Disk{})}, nil, []scope{perDisk}}
-	oneRecord = world{"one record", records(), nil, []scope{perRecord}}
-)
-
-// worlds have none, one and two records and disks. The second member's worlds
-// leave out the events that look at nothing but one member, or at no member,
-// which the worlds of one member explore in full.
-func worlds() []world {
-	planned, other := Disk{Planned: true}, Disk{}
-	return []world{alone, oneDisk, oneRecord,
-		{"two disks", []State{disks(planned, other), disks(planned, planned)}, slices.Concat(ownNode, ownMachine), nil},
-		{"two records", records(Boot{}), slices.Concat(ownRecord, ownNode, ownMachine), nil},
-		{"two records and two disks", []State{{Boots: []Boot{{}, {}}, Disks: []Disk{planned, other}}}, slices.Concat(ownRecord, ownNode, ownMachine, ownDisk), nil},
-	}
-}
-
-// smallWorlds are enough to notice nearly everything, and quick: mutants meet
-// them first, one after the other. The scope is that of the row that was
-// changed.
-func smallWorlds(sc scope) []world {
-	var machine []muster.Event
-	for _, i := range events() {
-		if i.Subject != BootRecords {
-			machine = append(machine, i.Event)
-		}
-	}
-	record := world{"one record and no machine", records(), machine, nil}
-	bare := world{"one record, bare", records(), slices.Concat(ownNode, ownMachine, []muster.Event{Register, Approve, Disable}), nil}
-	plain := world{"one record, plain", records(), slices.Concat(ownRecord, ownNode, ownMachine), nil}
-	disk := world{"one disk, plain", []State{disks(Disk{Planned: true}), disks(Disk{})}, slices.Concat(ownNode, ownMachine, []muster.Event{Register, Approve}), nil}
-	switch sc {
-	case perRecord:
-		return []world{record, plain, bare}
-	case perDisk:
-		return []world{disk, oneDisk}
-	}
-	return []world{alone, plain, disk, bare}
-}
-
 // key is a State that can be compared.
 type key struct {
 	core  core
@@ -121,22 +43,25 @@ func (s *step) is(es ...muster.Event) bool { return slices.Contains(es, s.e) }
 type checker struct {
 	r       *rules
 	combos  map[muster.Event][]Facts
-	used    map[*anyRow]map[string]bool
+	used    map[*anyRow]uint64 // which of its From states, as bits
 	reached map[string]bool
 	// stop ends the check at the first complaint.
 	stop       bool
 	now        step
 	next       State
-	complaints []string
-	seen       map[string]bool
+	complaints []complaint
 	states     int
 	steps      int
+	sizes      []string // of each world, for people
 }
+
+// A complaint is what is wrong, and the shortest story that shows it.
+type complaint struct{ what, story string }
 
 // check explores every world; with stop, it ends at the first complaint.
 func check(r *rules, ws []world, stop bool) *checker {
-	c := &checker{r: r, stop: stop, combos: map[muster.Event][]Facts{}, used: map[*anyRow]map[string]bool{},
-		reached: map[string]bool{}, seen: map[string]bool{}}
+	c := &checker{r: r, stop: stop, combos: map[muster.Event][]Facts{}, used: map[*anyRow]uint64{},
+		reached: map[string]bool{}}
 	if c.form(); len(c.complaints) > 0 {
 		return c // rules without form cannot be explored
 	}
@@ -162,10 +87,9 @@ func check(r *rules, ws []world, stop bool) *checker {
 func (c *checker) done() bool { return c.stop && len(c.complaints) > 0 }
 
 // say keeps the first story for a complaint, which is the shortest.
-func (c *checker) say(what, where string) {
-	if !c.seen[what] {
-		c.seen[what] = true
-		c.complaints = append(c.complaints, what+": "+where)
+func (c *checker) say(what, story string) {
+	if !slices.ContainsFunc(c.complaints, func(k complaint) bool { return k.what == what }) {
+		c.complaints = append(c.complaints, complaint{what, story})
 	}
 }
 
@@ -200,6 +124,7 @@ type path struct {
 }
 
 func (c *checker) explore(w world) {
+	before := c.steps
 	var states []*State
 	var paths []path
 	var edges [][]int32
@@ -272,6 +197,7 @@ func (c *checker) explore(w world) {
 		}
 	}
 	c.states += len(states)
+	c.sizes = append(c.sizes, fmt.Sprintf("%s: %d states, %d steps", w.name, len(states), c.steps-before))
 	if c.done() || len(w.skip) > 0 {
 		return
 	}
@@ -327,14 +253,9 @@ func (c *checker) listen(st *step, say func(string)) {
 		for m := range h.l.targets(st.old, st.info, st.m) {
 			at, found := h.l.at(st.old, m), 0
 			for _, row := range h.rows {
-				if slices.Contains(row.From, at) && every(row.When, st.old, m, st.f) {
+				if i := slices.Index(row.From, at); i >= 0 && every(row.When, st.old, m, st.f) {
 					found++
-					u := c.used[row]
-					if u == nil {
-						u = map[string]bool{}
-						c.used[row] = u
-					}
-					u[at] = true
+					c.used[row] |= 1 << i
 					already = already || row.Already
 				}
 			}
@@ -351,98 +272,6 @@ func (c *checker) listen(st *step, say func(string)) {
 	}
 }
 
-// wedged complains of a state that is no rest and has no way on.
-func (c *checker) wedged(s *State, say func(string)) {
-	for _, l := range c.r.lifecycles {
-		for m := range l.targets(s, &Info{}, -1) {
-			at := l.at(s, m)
-			p := l.place(at)
-			if p == nil {
-				say(fmt.Sprintf("%s has no state %q", l.name, at))
-				continue
-			}
-			c.reached[l.name+"/"+at] = true
-			end := p.End
-			if end == nil || end.Unless != nil && end.Unless.holds(s, m, &everything) {
-				continue
-			}
-			next, ok := c.raise(s, l, m, end.Raises)
-			switch {
-			case !ok:
-				say(fmt.Sprintf("%s wedges in %q: %s is refused", l.name, at, end.Raises))
-			case l.at(&next, m) != end.Leads:
-				say(fmt.Sprintf("%s in %q: %s leads to %q", l.name, at, end.Raises, l.at(&next, m)))
-			case end.Unless != nil && !end.Unless.holds(&next, m, &everything):
-				say(fmt.Sprintf("%s in %q does not rest after %s", l.name, at, end.Raises))
-			}
-			if by := c.r.info[end.Raises].By; by != Clock && end.After > 0 || by != Control && end.After == 0 {
-				say(fmt.Sprintf("%s in %q: %s is not for %s to raise", l.name, at, end.Raises, by))
-			}
-			if end.Out == "" {
-				continue
-			}
-			if next, ok := c.raise(s, l, m, end.Out); !ok || l.at(&next, m) == at || c.r.info[end.Out].By != Operator {
-				say(fmt.Sprintf("%s in %q: %s is no way out", l.name, at, end.Out))
-			}
-		}
-	}
-}
-
-// raise applies an event for member m of l, everything outside permitting.
-func (c *checker) raise(s *State, l *lifecycle, m int, e muster.Event) (State, bool) {
-	switch n := c.r.info[e].members(s); {
-	case n < 0:
-		m = -1
-	case m < 0 || m >= n:
-		return *s, false
-	}
-	next, ok, _ := c.r.step(s, c.r.info[e], m, &everything)
-	return next, ok
-}
-
-func (l *lifecycle) place(at string) *anyPlace {
-	for i := range l.places {
-		if l.places[i].State == at {
-			return &l.places[i]
-		}
-	}
-	return nil
-}
-
-// unreachable finds the first state from which none that is is can be reached.
-func unreachable(states []*State, edges [][]int32, is, excused func(*State) bool) int {
-	back := make([][]int32, len(states))
-	for i, es := range edges {
-		for _, j := range es {
-			back[j] = append(back[j], int32(i))
-		}
-	}
-	can := make([]bool, len(states))
-	var todo []int32
-	for i, s := range states {
-		if is(s) {
-			can[i] = true
-			todo = append(todo, int32(i))
-		}
-	}
-	for len(todo) > 0 {
-		j := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
-		for _, i := range back[j] {
-			if !can[i] {
-				can[i] = true
-				todo = append(todo, i)
-			}
-		}
-	}
-	for i, s := range states {
-		if !can[i] && (excused == nil || !excused(s)) {
-			return i
-		}
-	}
-	return -1
-}
-
 // dead complains of rows, and of states, that never happen.
 func (c *checker) dead(sc scope) {
 	for _, l := range c.r.lifecycles {
@@ -451,8 +280,8 @@ func (c *checker) dead(sc scope) {
 		}
 		for i := range l.rows {
 			row := &l.rows[i]
-			for _, from := range row.From {
-				if !c.used[row][from] {
+			for i, from := range row.From {
+				if c.used[row]>>i&1 == 0 {
 					c.say(fmt.Sprintf("never happens: %s in %q hears %s", l.name, from, row.On), row.Doc)
 				}
 			}

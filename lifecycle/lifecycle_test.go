@@ -1,10 +1,12 @@
 package lifecycle
 
 import (
+	"cmp"
+	"maps"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -12,12 +14,40 @@ import (
 // TestPromises explores every state that the rows can lead to and wants every
 // promise kept. A complaint comes with the shortest story that leads to it.
 func TestPromises(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(800))
 	start := time.Now()
 	c := check(table, worlds(), false)
-	t.Logf("%d states, %d steps, %d promises, %v", c.states, c.steps, c.promises(), time.Since(start))
-	for _, p := range c.complaints {
-		t.Error(p)
+	n := 0
+	promise := func(name string) {
+		n++
+		t.Run(name, func(t *testing.T) {
+			for _, k := range c.complaints {
+				if k.what == name {
+					t.Error(k.story)
+				}
+			}
+		})
+		c.complaints = slices.DeleteFunc(c.complaints, func(k complaint) bool { return k.what == name })
 	}
+	for _, p := range promised.never {
+		promise(p.name)
+	}
+	for _, p := range slices.Concat(promised.step, promised.possible) {
+		promise(p.name)
+	}
+	for _, p := range promised.always {
+		promise(p.name)
+	}
+	t.Run("nothing wedges, no row is deaf, dead or in another's way", func(t *testing.T) {
+		for _, k := range c.complaints {
+			t.Errorf("%s: %s", k.what, k.story)
+		}
+	})
+	for _, s := range c.sizes {
+		t.Log(s)
+	}
+	t.Logf("%d states, %d steps; %d promises, what each of %d events leads to, and how %d states end; %v",
+		c.states, c.steps, n, len(after), len(mustEnd), time.Since(start).Round(time.Millisecond))
 }
 
 // TestPromisesAreEnough breaks the rules in every small way and wants the
@@ -28,46 +58,63 @@ func TestPromisesAreEnough(t *testing.T) {
 			t.Fatal("the rules themselves break a promise in a small world:", c.complaints)
 		}
 	}
-	start := time.Now()
 	defer debug.SetGCPercent(debug.SetGCPercent(800))
+	start := time.Now()
+	type result struct {
+		mutants, whole int
+		unnoticed      []string
+	}
+	var lock sync.Mutex
+	results := map[string]*result{}
 	work := make(chan mutant)
-	var all, whole atomic.Int64
 	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			for m := range work {
-				all.Add(1)
-				complaint, hard := notice(m)
-				if complaint == "" {
-					t.Errorf("nobody noticed: %s", m.what)
+				noticed, whole := notice(m)
+				lock.Lock()
+				r := results[m.kind]
+				if r == nil {
+					r = &result{}
+					results[m.kind] = r
 				}
-				if hard {
-					whole.Add(1)
+				r.mutants++
+				if whole {
+					r.whole++
 				}
+				if !noticed {
+					r.unnoticed = append(r.unnoticed, m.what)
+				}
+				lock.Unlock()
 			}
 		})
 	}
 	mutants(func(m mutant) { work <- m })
 	close(work)
 	wg.Wait()
-	t.Logf("%d mutants, %d of them noticed only by the whole check, %v", all.Load(), whole.Load(), time.Since(start))
+	var all result
+	for _, kind := range slices.SortedFunc(maps.Keys(results), cmp.Compare) {
+		r := results[kind]
+		t.Run(kind, func(t *testing.T) {
+			for _, what := range r.unnoticed {
+				t.Error("nobody noticed:", what)
+			}
+			t.Logf("%d mutants, %d survived", r.mutants, len(r.unnoticed))
+		})
+		all.mutants, all.whole, all.unnoticed = all.mutants+r.mutants, all.whole+r.whole, append(all.unnoticed, r.unnoticed...)
+	}
+	t.Logf("%d mutants, %d survived; %d were noticed only by the whole check; %v",
+		all.mutants, len(all.unnoticed), all.whole, time.Since(start).Round(time.Millisecond))
 }
 
-// notice returns a complaint about a mutant, and whether only the whole check
-// could make it.
-func notice(m mutant) (complaint string, whole bool) {
+// notice tells whether the checker complains of a mutant, and whether it took
+// the whole check.
+func notice(m mutant) (noticed, whole bool) {
 	r := compile(m.events, m.rows)
 	for _, w := range smallWorlds(m.scope) {
-		if c := check(r, []world{w}, true); len(c.complaints) > 0 {
-			return c.complaints[0], false
+		if len(check(r, []world{w}, true).complaints) > 0 {
+			return true, false
 		}
 	}
-	if c := check(r, worlds(), false); len(c.complaints) > 0 {
-		return c.complaints[0], true
-	}
-	return "", true
-}
-
-func (c *checker) promises() int {
-	return len(promised.never) + len(promised.step) + len(promised.possible) + len(promised.always) + len(after) + len(mustEnd)
+	return len(check(r, worlds(), false).complaints) > 0, true
 }

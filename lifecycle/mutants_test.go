@@ -9,6 +9,7 @@ import (
 
 // A mutant is the rules with one small thing changed.
 type mutant struct {
+	kind   string // what was changed: a lifecycle, or who raises an event
 	what   string
 	scope  scope
 	events []Info
@@ -24,7 +25,7 @@ func mutants(yield func(mutant)) {
 			es := events()
 			if was := es[i].By; by != was {
 				es[i].By = by
-				yield(mutant{fmt.Sprintf("%s raised by %s instead of %s", es[i].Event, by, was), perMachine, es, lifecycles()})
+				yield(mutant{"who raises it", fmt.Sprintf("%s raised by %s instead of %s", es[i].Event, by, was), perMachine, es, lifecycles()})
 			}
 		}
 	}
@@ -32,12 +33,12 @@ func mutants(yield func(mutant)) {
 		mutateRows(l, func(what string, rows []anyRow) {
 			ls := lifecycles()
 			ls[i].rows = rows
-			yield(mutant{l.name + ": " + what, l.scope, events(), ls})
+			yield(mutant{l.name, l.name + ": " + what, l.scope, events(), ls})
 		})
 		mutateEnds(l, func(what string, places []anyPlace) {
 			ls := lifecycles()
 			ls[i].places = places
-			yield(mutant{l.name + ": " + what, l.scope, events(), ls})
+			yield(mutant{l.name, l.name + ": " + what, l.scope, events(), ls})
 		})
 	}
 }

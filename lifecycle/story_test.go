@@ -48,3 +48,19 @@ func TestFirstLife(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 }
+
+// TestApplyLeavesTheOldStateAlone: callers compare before and after.
+func TestApplyLeavesTheOldStateAlone(t *testing.T) {
+	old := State{
+		Registration: muster.SettingUp, Credential: Live, Bundle: BundleTaken, Image: Assigned,
+		Boots: []Boot{{State: muster.Enrolling, Address: AddressReserved}}, Disks: []Disk{{Planned: true}},
+	}
+	before := old.clone()
+	next, err := Apply(old, SetupComplete, -1, everything)
+	if err != nil || next.Equal(old) {
+		t.Fatal(next, err)
+	}
+	if !old.Equal(before) {
+		t.Errorf("Apply wrote into the old state: %+v", old)
+	}
+}
