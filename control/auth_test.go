@@ -192,3 +192,25 @@ func TestHeartbeatsAreSpread(t *testing.T) {
 		t.Errorf("only %d different intervals", len(seen))
 	}
 }
+
+// TestAdvertised: how machines are told to reach it.
+func TestAdvertised(t *testing.T) {
+	for _, c := range []struct {
+		listen, advertise string
+		names             []string
+		want              string
+	}{
+		{"127.0.0.1:8443", "", nil, "https://127.0.0.1:8443"},
+		{"10.77.0.2:8443", "", []string{"127.0.0.1"}, "https://10.77.0.2:8443"},
+		{"127.0.0.1:8443", "", []string{"muster.example"}, "https://muster.example:8443"},
+		{":8443", "", []string{"2001:db8::1"}, "https://[2001:db8::1]:8443"},
+		{"[::]:8443", "", nil, "https://127.0.0.1:8443"},
+		{"control.example:8443", "", []string{"10.0.0.1"}, "https://control.example:8443"},
+		{"127.0.0.1:8443", "https://front.example", nil, "https://front.example"},
+	} {
+		k := Control{cfg: Config{Listen: c.listen, Advertise: c.advertise, Names: c.names}}
+		if _, err := k.reachable(); err != nil || k.url != c.want {
+			t.Errorf("%+v: %s %v", c, k.url, err)
+		}
+	}
+}

@@ -25,7 +25,7 @@ func (p *place) registered() muster.RegisterReply {
 	if r.State != muster.Pending || len(r.ClaimCode) != 7 || len(r.PollToken) != 32 || r.ClaimCodeExpires == nil {
 		p.Fatalf("registered: %+v", r)
 	}
-	p.keep(r.PollToken)
+	p.keep(r.PollToken, r.ClaimCode)
 	return r
 }
 

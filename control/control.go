@@ -19,6 +19,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -135,20 +136,23 @@ func (c *Control) open(ctx context.Context) (err error) {
 // reachable settles the advertised address and the names that must be in the
 // certificate for it.
 func (c *Control) reachable() ([]string, error) {
-	names := append([]string(nil), c.cfg.Names...)
 	host, port, err := net.SplitHostPort(c.cfg.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("listen address %q is not HOST:PORT: %w", c.cfg.Listen, err)
 	}
+	names := append([]string(nil), c.cfg.Names...)
+	best := "127.0.0.1"
+	if len(names) > 0 {
+		best = names[0]
+	}
 	if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) {
 		names = append(names, host)
+		if ip == nil || !ip.IsLoopback() || len(c.cfg.Names) == 0 {
+			best = host // where it listens is certainly where it is reached
+		}
 	}
 	if c.cfg.Advertise == "" {
-		host := "127.0.0.1"
-		if len(names) > 0 {
-			host = names[0]
-		}
-		c.url = "https://" + net.JoinHostPort(host, port)
+		c.url = "https://" + net.JoinHostPort(strings.Trim(best, "[]"), port)
 		return names, nil
 	}
 	u, err := url.Parse(c.cfg.Advertise)
