@@ -167,6 +167,11 @@ func inspect(floors map[string]int, pkgs []pkg) (complaints []string) {
 		}
 		documented(p, say)
 	}
+	for p := range floors {
+		if !slices.ContainsFunc(pkgs, func(q pkg) bool { return q.path == p }) {
+			say("ARCHITECTURE.md has %s on a floor, and there is no such package", p)
+		}
+	}
 	slices.Sort(complaints)
 	return complaints
 }
@@ -269,6 +274,9 @@ func TestArchitectureIsChecked(t *testing.T) {
 		if got := strings.Join(inspect(floors, append(pkgs, c.bad)), "\n"); got != c.want {
 			t.Errorf("%s: complains of %q, want %q", c.name, got, c.want)
 		}
+	}
+	if got := inspect(floors, fine[1:]); len(got) != 1 || got[0] != "ARCHITECTURE.md has high on a floor, and there is no such package" {
+		t.Errorf("a floor without its package: %q", got)
 	}
 }
 

@@ -105,8 +105,6 @@ var (
 
 // Facts about the machine.
 var (
-	settingUp = inside("setting up", "it is being set up", "it is not being set up",
-		func(s *State, _ int) bool { return s.Registration == muster.SettingUp })
 	claimOpen = inside("claim open", "its claim code is open", "its claim code has lapsed",
 		func(s *State, _ int) bool { return s.Claim == ClaimOpen })
 	keyLive = inside("key live", "its key works", "its key does not work",
