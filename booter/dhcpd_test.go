@@ -104,11 +104,17 @@ func TestCapturedFirmware(t *testing.T) {
 		r.MAC = "52:54:00:77:00:" + m
 		p.set(r)
 	}
-	b, _ := run(t, loopback(t, p))
-	staged(t, b, ref)
+	cfg := loopback(t, p)
+	cfg.Ports = Ports{-1, -1, -1, -1}
+	b, err := Listen(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
 	// Captures name their own server: take its address, as if it were us.
 	b.cfg.Address = netip.MustParseAddr("10.77.0.1")
 	b.site.HTTP = netip.MustParseAddrPort("10.77.0.1:80")
+	start(t, b)
+	staged(t, b, ref)
 	r := &responder{b: b}
 	var out strings.Builder
 	var req, ans dhcp.Packet

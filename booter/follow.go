@@ -42,7 +42,7 @@ func (b *Booter) follow(ctx context.Context) error {
 			}
 			failed++
 			b.tally.add(countFeedErrors)
-			wait(ctx, retryAfter(failed))
+			pause(ctx, backoff(failed-1))
 			continue
 		}
 		if failed > 0 {
@@ -52,7 +52,7 @@ func (b *Booter) follow(ctx context.Context) error {
 		if f.Seq < after { // it was restored to an earlier state
 			b.log.Warn("the control plane's feed went back; everything is read again", "from", after, "to", f.Seq)
 			after = 0
-			wait(ctx, feedPause)
+			pause(ctx, feedPause)
 			continue
 		}
 		if odd := b.dir.Apply(after, f); len(odd) > 0 {
@@ -60,7 +60,7 @@ func (b *Booter) follow(ctx context.Context) error {
 		}
 		after = f.Seq
 		if time.Since(began) < feedPause {
-			wait(ctx, feedPause)
+			pause(ctx, feedPause)
 		}
 	}
 	return nil
@@ -83,7 +83,7 @@ func (b *Booter) keepCache(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		}
-		if !wait(ctx, cachePause) && b.dir.Live() {
+		if !pause(ctx, cachePause) && b.dir.Live() {
 			return saveCache(b.cacheFile(), b.dir)
 		}
 	}
@@ -157,17 +157,17 @@ func (b *Booter) reportStatus(ctx context.Context) error {
 		err := b.cfg.Control.ReportBooter(call, muster.BooterStatus{Booter: b.cfg.Name, Seq: b.dir.Seq(), Staged: staged,
 			Errors: errs, Counters: b.Counters()})
 		cancel()
-		pause := reportEvery/2 + rand.N(reportEvery)
+		next := reportEvery/2 + rand.N(reportEvery)
 		if err != nil && ctx.Err() == nil {
 			if failed%tellEvery == 0 {
 				b.log.Warn("the booter's status could not be reported; it is tried again", "error", err)
 			}
 			failed++
-			pause = retryAfter(failed)
+			next = backoff(failed - 1)
 		} else {
 			failed = 0
 		}
-		t := time.NewTimer(pause)
+		t := time.NewTimer(next)
 		select {
 		case <-t.C:
 		case <-b.report:
@@ -176,27 +176,5 @@ func (b *Booter) reportStatus(ctx context.Context) error {
 			return nil
 		}
 		t.Stop()
-	}
-}
-
-// retryAfter is full jitter below a bound that doubles from a second to half a
-// minute: after a power failure nobody comes at the same time.
-func retryAfter(failed int) time.Duration {
-	bound := 30 * time.Second
-	if failed <= 5 {
-		bound = min(bound, time.Second<<(failed-1))
-	}
-	return bound/20 + rand.N(bound)
-}
-
-// wait tells whether d has passed before ctx ended.
-func wait(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }

@@ -191,7 +191,7 @@ func (s *sightings) run(ctx context.Context) error {
 			s.log.Warn("machines seen on the wire could not be reported; they are reported again", "machines", len(batch), "error", err)
 		}
 		failed++
-		if !wait(ctx, retryAfter(failed)) {
+		if !pause(ctx, backoff(failed-1)) {
 			return nil
 		}
 	}

@@ -79,7 +79,7 @@ func (s *stage) run(ctx context.Context) error {
 			failed = 0
 		}
 		s.rest(ctx, changed, failed)
-		if !wait(ctx, stagePause) {
+		if !pause(ctx, stagePause) {
 			return nil
 		}
 	}
@@ -89,7 +89,7 @@ func (s *stage) run(ctx context.Context) error {
 func (s *stage) rest(ctx context.Context, changed <-chan struct{}, failed int) {
 	var again <-chan time.Time
 	if failed > 0 {
-		t := time.NewTimer(retryAfter(failed))
+		t := time.NewTimer(backoff(failed - 1))
 		defer t.Stop()
 		again = t.C
 	}

@@ -56,7 +56,7 @@ func (l *loaders) get(name string) []byte {
 }
 
 func (l *loaders) run(ctx context.Context) error {
-	for wait(ctx, loadersEvery) {
+	for pause(ctx, loadersEvery) {
 		l.refresh()
 	}
 	return nil
