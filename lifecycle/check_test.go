@@ -42,7 +42,6 @@ func (s *step) is(es ...muster.Event) bool { return slices.Contains(es, s.e) }
 // A checker explores worlds and collects complaints.
 type checker struct {
 	r       *rules
-	combos  map[muster.Event][]Facts
 	used    map[*anyRow]uint64 // which of its From states, as bits
 	reached map[string]bool
 	// stop ends the check at the first complaint.
@@ -60,13 +59,10 @@ type complaint struct{ what, story string }
 
 // check explores every world; with stop, it ends at the first complaint.
 func check(r *rules, ws []world, stop bool) *checker {
-	c := &checker{r: r, stop: stop, combos: map[muster.Event][]Facts{}, used: map[*anyRow]uint64{},
+	c := &checker{r: r, stop: stop, used: map[*anyRow]uint64{},
 		reached: map[string]bool{}}
 	if c.form(); len(c.complaints) > 0 {
 		return c // rules without form cannot be explored
-	}
-	for _, i := range r.events {
-		c.combos[i.Event] = combinations(table.hearing[i.Event]) // a mutant is asked what the real rows are
 	}
 	for _, w := range ws {
 		if c.done() {
@@ -92,6 +88,16 @@ func (c *checker) say(what, story string) {
 		c.complaints = append(c.complaints, complaint{what, story})
 	}
 }
+
+// combos are the facts with which each event is tried: a mutant is asked what
+// the real rows are.
+var combos = func() map[muster.Event][]Facts {
+	m := map[muster.Event][]Facts{}
+	for _, i := range table.events {
+		m[i.Event] = combinations(table.hearing[i.Event])
+	}
+	return m
+}()
 
 // combinations lists every way in which the outside facts that an event's rows
 // read may hold or not.
@@ -217,7 +223,7 @@ func (c *checker) try(s *State, info *Info, accepted, refused func(*step)) {
 	}
 	owner := c.r.hearing[info.Event][0]
 	for m := from; m < to; m++ {
-		combos := c.combos[info.Event]
+		combos := combos[info.Event]
 		at := owner.l.at(s, m)
 		if n := len(combos); n > 2 && !slices.ContainsFunc(owner.rows, func(r *anyRow) bool { return slices.Contains(r.From, at) }) {
 			combos = []Facts{combos[0], combos[n-1]} // no fact will help

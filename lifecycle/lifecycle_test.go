@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"cmp"
 	"maps"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -11,10 +12,15 @@ import (
 	"time"
 )
 
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(800) // the checker makes many short-lived states
+	os.Exit(m.Run())
+}
+
 // TestPromises explores every state that the rows can lead to and wants every
 // promise kept. A complaint comes with the shortest story that leads to it.
 func TestPromises(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(800))
+	t.Parallel()
 	start := time.Now()
 	c := check(table, worlds(), false)
 	n := 0
@@ -53,12 +59,12 @@ func TestPromises(t *testing.T) {
 // TestPromisesAreEnough breaks the rules in every small way and wants the
 // checker to notice each time.
 func TestPromisesAreEnough(t *testing.T) {
+	t.Parallel()
 	for _, sc := range []scope{perMachine, perRecord, perDisk} {
 		if c := check(table, smallWorlds(sc), false); len(c.complaints) > 0 {
 			t.Fatal("the rules themselves break a promise in a small world:", c.complaints)
 		}
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(800))
 	start := time.Now()
 	type result struct {
 		mutants, whole int
