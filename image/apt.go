@@ -272,7 +272,10 @@ func (a *apt) run(ctx context.Context, dir, tool string, args ...string) (string
 }
 
 func (a *apt) options() []string {
-	o := []string{"-q", "-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=3"}
+	o := []string{"-q", "-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=3",
+		// Parsed lists of our own: only root may keep the system's.
+		"-o", "Dir::Cache::pkgcache=" + filepath.Join(a.work, "pkgcache.bin"),
+		"-o", "Dir::Cache::srcpkgcache=" + filepath.Join(a.work, "srcpkgcache.bin")}
 	if a.own {
 		o = append(o, "-o", "APT::Architecture="+a.arch, "-o", "APT::Architectures="+a.arch,
 			"-o", "Dir::State="+filepath.Join(a.work, "apt/state"),

@@ -181,10 +181,7 @@ func (s *Site) setPolicy(ctx context.Context) error {
 }
 
 func (s *Site) startBooter(ctx context.Context) error {
-	dir := filepath.Join(s.Dir, "booter")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
+	dir := filepath.Join(s.Dir, "booter") // the booter makes it, for the user that it becomes
 	for _, scope := range []muster.Scope{muster.ScopeBooter, muster.ScopeURenroll} {
 		k, err := s.Operator.CreateKey(ctx, muster.NewKey{Scope: scope, Comment: "the lab's booter"})
 		if err != nil {

@@ -26,7 +26,8 @@ var consoleStages = []struct {
 	{"iPXE has started", regexp.MustCompile(`^iPXE initialising devices`)},
 	{"iPXE has its address", regexp.MustCompile(`^Configuring .*ok$`)},
 	{"boot script rendered", regexp.MustCompile(`script\.ipxe.*ok$`)},
-	{"kernel and initrd fetched", regexp.MustCompile(`/file/.*ok$`)},
+	// A URL that is longer than a line of the screen is broken there.
+	{"kernel and initrd fetched", regexp.MustCompile(`(/file/.*|^[0-9a-f]+)\.\.\. ok$`)},
 	{"muster-host runs", regexp.MustCompile(`muster-host`)},
 }
 
