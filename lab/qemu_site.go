@@ -291,3 +291,17 @@ func (s *Site) Approve(ctx context.Context, m *Machine, r muster.SetupRequest) (
 	g, err := s.Operator.ApproveSetup(ctx, m.UUID, muster.SetupApproval{SetupRequest: r, Plan: plan.Digest, Confirm: m.Serial})
 	return plan, g, err
 }
+
+// CLI runs the operator's command line as its user would, and returns what it
+// printed.
+func (s *Site) CLI(ctx context.Context, args ...string) (string, error) {
+	c := exec.CommandContext(ctx, s.program("muster"), args...)
+	c.Env = append(os.Environ(), "MUSTER_URL="+s.URL, "MUSTER_KEY="+s.Token, "MUSTER_CA="+s.CA)
+	var complaints strings.Builder
+	c.Stderr = &complaints
+	out, err := c.Output()
+	if err != nil {
+		err = fmt.Errorf("muster %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(complaints.String()))
+	}
+	return string(out), err
+}

@@ -146,11 +146,26 @@ func firstLife(t *testing.T, ctx context.Context, s *Site, m *Machine, st *Stage
 		t.Errorf("the control plane knows serial %q, the machine has %q", r.Serial, m.Serial)
 	}
 	mark, before := m.Mark(), time.Now()
+	if m.Firmware == UEFI {
+		approveByHand(t, ctx, s, m)
+	} else {
+		approveByAPI(t, ctx, s, m)
+	}
+	st.Add("setup approved by the operator", m.Since())
+	must[muster.Registration](t)(s.WaitRegistration(ctx, m, "is approved", isApproved))
+	st.Add("pool built, setup complete", m.Since())
+	must[Line](t)(m.WaitFor(ctx, m.Mark(), hostStarts))
+	r = must[muster.Registration](t)(s.WaitRegistration(ctx, m, "has come back with its own key", refreshedAfter(before)))
+	st.AddConsole("second boot: ", m.Lines(mark))
+	st.Add("approved and authenticated after the second boot", m.Since())
+}
+
+func approveByAPI(t *testing.T, ctx context.Context, s *Site, m *Machine) {
+	t.Helper()
 	plan, grant, err := s.Approve(ctx, m, muster.SetupRequest{Layout: "mirror"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	st.Add("setup approved by the operator", m.Since())
 	var serials []string
 	for _, d := range plan.Members() {
 		serials = append(serials, d.Serial)
@@ -161,12 +176,25 @@ func firstLife(t *testing.T, ctx context.Context, s *Site, m *Machine, st *Stage
 	if grant.Registration.State != muster.SettingUp {
 		t.Errorf("after the approval it is %s", grant.Registration.State)
 	}
-	must[muster.Registration](t)(s.WaitRegistration(ctx, m, "is approved", isApproved))
-	st.Add("pool built, setup complete", m.Since())
-	must[Line](t)(m.WaitFor(ctx, m.Mark(), hostStarts))
-	r = must[muster.Registration](t)(s.WaitRegistration(ctx, m, "has come back with its own key", refreshedAfter(before)))
-	st.AddConsole("second boot: ", m.Lines(mark))
-	st.Add("approved and authenticated after the second boot", m.Since())
+}
+
+// approveByHand is the same with the command line, which shows the disks and
+// wants the machine's serial number.
+func approveByHand(t *testing.T, ctx context.Context, s *Site, m *Machine) {
+	t.Helper()
+	shown := must[string](t)(s.CLI(ctx, "registration", "approve-setup", m.Serial, "--dry-run", "--layout", "mirror"))
+	for n := range m.Disks {
+		if !strings.Contains(shown, m.DiskSerial(n)) {
+			t.Errorf("the dry run does not show disk %s:\n%s", m.DiskSerial(n), shown)
+		}
+	}
+	if _, err := s.CLI(ctx, "registration", "approve-setup", m.Serial, "--layout", "mirror", "--yes", "--serial", "WRONG"); err == nil {
+		t.Error("a wrong serial number was enough")
+	}
+	must[string](t)(s.CLI(ctx, "registration", "approve-setup", m.Serial, "--layout", "mirror", "--yes", "--serial", m.Serial))
+	if listed := must[string](t)(s.CLI(ctx, "registration", "ls")); !strings.Contains(listed, m.Serial) {
+		t.Errorf("registration ls:\n%s", listed)
+	}
 }
 
 // checkNode asks the control plane what there is now.
