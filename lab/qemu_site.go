@@ -102,7 +102,7 @@ func (s *Site) program(name string) string { return filepath.Join(s.Programs, na
 func (s *Site) startControl(ctx context.Context) error {
 	dir := filepath.Join(s.Dir, "control")
 	s.Control = s.newProgram("musterd", s.Dir, time.Now(), func() *exec.Cmd {
-		return exec.Command(s.program("musterd"), "--dir", dir, "--listen", ServerIP+":"+controlPort, "--name", "127.0.0.1")
+		return exec.Command(s.program("musterd"), "--dir", dir, "--listen", ServerIP+":"+controlPort)
 	})
 	s.Control.Watch(s.watch)
 	if err := s.Control.Start(); err != nil {

@@ -27,7 +27,7 @@ var consoleStages = []struct {
 	{"iPXE has its address", regexp.MustCompile(`^Configuring .*ok$`)},
 	{"boot script rendered", regexp.MustCompile(`script\.ipxe.*ok$`)},
 	// A URL that is longer than a line of the screen is broken there.
-	{"kernel and initrd fetched", regexp.MustCompile(`(/file/.*|^[0-9a-f]+)\.\.\. ok$`)},
+	{"kernel and initrd fetched", regexp.MustCompile(`(/file/.*|^[0-9a-f]+)\.\.\. .*ok$`)},
 	{"muster-host runs", regexp.MustCompile(`muster-host`)},
 }
 
