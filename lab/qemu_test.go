@@ -29,17 +29,23 @@ var built = sync.OnceValues(func() (b struct{ programs, image string }, err erro
 		cache = filepath.Join(home, "muster")
 	}
 	b.programs, b.image = filepath.Join(cache, "lab-bin"), filepath.Join(cache, "lab-image")
-	c := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", b.programs+"/", "./cmd/...")
-	c.Dir = ".."
-	c.Env = append(os.Environ(), "CGO_ENABLED=0")
-	c.Stderr = os.Stderr
-	if err = c.Run(); err != nil {
+	if p := os.Getenv("MUSTER_LAB_PROGRAMS"); p != "" { // built already
+		b.programs = p
+	} else if err = buildPrograms(b.programs); err != nil {
 		return
 	}
 	_, err = image.Build(context.Background(), image.Options{Name: "lab", Out: b.image, Cache: filepath.Join(cache, "image"),
 		Host: filepath.Join(b.programs, "muster-host"), Progress: os.Stderr})
 	return
 })
+
+func buildPrograms(to string) error {
+	c := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", to+"/", "./cmd/...")
+	c.Dir = ".."
+	c.Env = append(os.Environ(), "CGO_ENABLED=0")
+	c.Stderr = os.Stderr
+	return c.Run()
+}
 
 // newLab makes a site for one test, which may take so long and no longer.
 func newLab(t *testing.T, limit time.Duration) (context.Context, *Site) {
