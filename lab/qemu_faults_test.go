@@ -96,7 +96,7 @@ func TestLabForeignPool(t *testing.T) {
 	withZFS(t, fmt.Sprintf("mkdir /run/d; ln -s %s /run/d/disk; zpool import -d /run/d zones; zfs list zones/precious; zpool export zones", m.Disk(2)))
 }
 
-var buildsPool = regexp.MustCompile(`zpool create|creating the pool|building the pool`)
+var buildsPool = regexp.MustCompile(`muster-host: setup .*building the pool`)
 
 // The power goes while the pool is being built. The machine comes back as
 // another session; the first approval is dead, and a second one goes through.
@@ -276,7 +276,7 @@ func TestLabKills(t *testing.T) {
 	}{
 		{"after the approval", nil},
 		{"while the pool is built", buildsPool},
-		{"when the setup is done", regexp.MustCompile(`MUSTER-SETUP-COMPLETE|setup (is )?complete|restarts`)},
+		{"when the setup is done", regexp.MustCompile(`muster-host: setup is complete`)},
 	} {
 		for _, who := range []string{"musterd", "muster-booter"} {
 			t.Run(who+" "+p.name, func(t *testing.T) {

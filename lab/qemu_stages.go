@@ -1,8 +1,10 @@
 package lab
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -28,19 +30,22 @@ var consoleStages = []struct {
 	{"boot script rendered", regexp.MustCompile(`script\.ipxe.*ok$`)},
 	// A URL that is longer than a line of the screen is broken there.
 	{"kernel and initrd fetched", regexp.MustCompile(`(/file/.*|^[0-9a-f]+)\.\.\. .*ok$`)},
-	{"muster-host runs", regexp.MustCompile(`muster-host`)},
+	{"muster-host runs", regexp.MustCompile(`muster-host: userland`)},
+	{"network up", regexp.MustCompile(`muster-host: network up`)},
+	{"announced on the bus", regexp.MustCompile(`muster-host: announced`)},
+	{"setup begins", regexp.MustCompile(`muster-host: setup 1/`)},
+	{"pool is being built", regexp.MustCompile(`muster-host: setup .*building the pool`)},
+	{"setup done, restarting", regexp.MustCompile(`muster-host: restarting`)},
+	{"pool imported", regexp.MustCompile(`muster-host: pool imported`)},
 }
 
-// AddConsole notes what the lines tell; of repeated lines the last one before
-// the next stage counts. The prefix tells first and second boot apart.
+// AddConsole notes what the lines tell, the last of repeated lines. The prefix
+// tells first and second boot apart.
 func (s *Stages) AddConsole(prefix string, lines []Line) {
-	for i, st := range consoleStages {
+	for _, st := range consoleStages {
 		at := time.Duration(-1)
 		for _, l := range lines {
-			if i+1 < len(consoleStages) && at >= 0 && consoleStages[i+1].re.MatchString(l.Text) {
-				break
-			}
-			if st.re.MatchString(l.Text) && (at < 0 || i+1 < len(consoleStages)) {
+			if st.re.MatchString(l.Text) {
 				at = l.At
 			}
 		}
@@ -50,11 +55,16 @@ func (s *Stages) AddConsole(prefix string, lines []Line) {
 	}
 }
 
-// String is the table, one stage a line.
+// String is the table, one stage a line, in the order in which they came.
 func (s *Stages) String() string {
+	order := make([]int, len(s.name))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(s.at[a], s.at[b]) })
 	var b strings.Builder
-	for i, n := range s.name {
-		fmt.Fprintf(&b, "%8.1f s  %s\n", s.at[i].Seconds(), n)
+	for _, i := range order {
+		fmt.Fprintf(&b, "%8.1f s  %s\n", s.at[i].Seconds(), s.name[i])
 	}
 	return b.String()
 }

@@ -138,7 +138,7 @@ func TestLabFirstLife(t *testing.T) {
 	}
 }
 
-var hostStarts = regexp.MustCompile(`muster-host`)
+var hostRestarts = regexp.MustCompile(`muster-host: restarting`)
 
 func firstLife(t *testing.T, ctx context.Context, s *Site, m *Machine, st *Stages) {
 	t.Helper()
@@ -159,8 +159,10 @@ func firstLife(t *testing.T, ctx context.Context, s *Site, m *Machine, st *Stage
 	}
 	st.Add("setup approved by the operator", m.Since())
 	must[muster.Registration](t)(s.WaitRegistration(ctx, m, "is approved", isApproved))
-	st.Add("pool built, setup complete", m.Since())
-	must[Line](t)(m.WaitFor(ctx, m.Mark(), hostStarts))
+	st.Add("setup complete: approved", m.Since())
+	must[Line](t)(m.WaitFor(ctx, mark, hostRestarts))
+	st.AddConsole("", m.Lines(mark))
+	mark = m.Mark()
 	r = must[muster.Registration](t)(s.WaitRegistration(ctx, m, "has come back with its own key", refreshedAfter(before)))
 	st.AddConsole("second boot: ", m.Lines(mark))
 	st.Add("approved and authenticated after the second boot", m.Since())
