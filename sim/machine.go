@@ -19,6 +19,7 @@ type Machine struct {
 	Name         string        `json:"name"`
 	Firmware     FirmwareKind  `json:"firmware"`
 	UUID         string        `json:"uuid"`
+	Hostname     string        `json:"hostname,omitempty"` // that a setup gave it
 	Serial       string        `json:"serial"`
 	Manufacturer string        `json:"manufacturer"`
 	Product      string        `json:"product"`
@@ -35,7 +36,7 @@ type Machine struct {
 
 	off             time.Duration // of the system clock, in this boot
 	private, public []byte        // of this boot
-	effects         int           // since the Faults were set
+	effects         int           // in this boot
 	on              bool
 }
 
@@ -97,7 +98,6 @@ func (m *Machine) PowerOff() {
 	if liar := m.byPath(m.Faults.Lying); liar != nil {
 		m.Pools = slices.DeleteFunc(m.Pools, func(p Pool) bool { return slices.Contains(p.Members, liar.Identity()) })
 	}
-	m.Faults.PowerCutAt = 0 // it has happened, or never will
 }
 
 // On tells whether the machine has power.
@@ -110,7 +110,7 @@ func (m *Machine) PublicKey() string { return setup.EncodePublicKey(m.public) }
 func (m *Machine) Sysinfo(version string) json.RawMessage {
 	disks, _ := m.Survey()
 	return inventory.Facts{
-		UUID: m.UUID, Hostname: m.Name, Manufacturer: m.Manufacturer, Product: m.Product, Serial: m.Serial,
+		UUID: m.UUID, Hostname: m.Hostname, Manufacturer: m.Manufacturer, Product: m.Product, Serial: m.Serial,
 		MemoryMiB: m.MemoryMiB, CPUs: 8, MACs: m.MACs, AdminMAC: m.MACs[0], Disks: disks,
 		PublicKey: m.PublicKey(), Version: version, Firmware: string(m.Firmware),
 	}.Sysinfo()
@@ -158,6 +158,7 @@ func (m *Machine) effect() error {
 	}
 	m.effects++
 	if m.effects == m.Faults.PowerCutAt {
+		m.Faults.PowerCutAt = 0 // once
 		m.PowerOff()
 		return ErrPower
 	}

@@ -1,0 +1,453 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"muster.internal/bus"
+	"muster.internal/setup"
+	"muster.internal/sim"
+
+	muster "muster.internal"
+)
+
+// An installation is a Dev that runs, with ears.
+type installation struct {
+	t    *testing.T
+	d    *Dev
+	stop func()
+
+	mu    sync.Mutex
+	heard []Happening
+	news  chan struct{} // has room for one: something happened
+	log   lockedBuffer
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// patience bounds a test that would never end.
+const patience = 60 * time.Second
+
+// start opens and runs an installation in dir on a network of its own.
+func start(t *testing.T, dir string, network int, cfg DevConfig) *installation {
+	t.Helper()
+	in := &installation{t: t, news: make(chan struct{}, 1)}
+	cfg.Dir, cfg.Hurry = dir, 20
+	if cfg.API == "" {
+		cfg.API = "127.0.0.1:0"
+	}
+	cfg.Net = netip.PrefixFrom(netip.AddrFrom4([4]byte{127, byte(network), 0, 0}), 16)
+	cfg.Log = slog.New(slog.NewTextHandler(&in.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	cfg.Tell = func(h Happening) {
+		in.mu.Lock()
+		in.heard = append(in.heard, h)
+		in.mu.Unlock()
+		select {
+		case in.news <- struct{}{}:
+		default:
+		}
+	}
+	d, err := OpenDev(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.d = d
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- d.Run(ctx) }()
+	in.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the installation ended with: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("what was heard:\n%s", in.transcript())
+			if os.Getenv("MUSTER_LOG") != "" {
+				t.Logf("log:\n%s", in.log.String())
+			}
+		}
+	})
+	t.Cleanup(in.stop)
+	return in
+}
+
+func (in *installation) transcript() string {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	var b strings.Builder
+	s := Screen{W: &b}
+	for _, h := range in.heard {
+		s.Tell(h)
+	}
+	return b.String()
+}
+
+// count tells how often a machine was heard to say something.
+func (in *installation) count(machine, text string) int {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	n := 0
+	for _, h := range in.heard {
+		if (machine == "" || h.Machine == machine) && strings.Contains(h.Text, text) {
+			n++
+		}
+	}
+	return n
+}
+
+// until waits for what a test wants to see, looking again whenever something
+// happened.
+func (in *installation) until(what string, is func() bool) {
+	in.t.Helper()
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	for !is() {
+		select {
+		case <-in.news:
+		case <-limit.C:
+			in.t.Fatalf("it never came to this: %s", what)
+		}
+	}
+}
+
+func (in *installation) registrations() []muster.Registration {
+	rs, err := in.d.Fleet().Registrations(in.t.Context(), muster.RegistrationFilter{})
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	return rs
+}
+
+func (in *installation) registration(uuid string) muster.Registration {
+	for _, r := range in.registrations() {
+		if r.ServerUUID == uuid {
+			return r
+		}
+	}
+	return muster.Registration{}
+}
+
+// approve approves a setup as soon as that can be done: the machine awaits it,
+// is connected, and has shown its disks.
+func (in *installation) approve(uuid string, q muster.SetupRequest) {
+	in.t.Helper()
+	var last error
+	defer func() {
+		if last != nil {
+			in.t.Logf("the last refusal: %v", last)
+		}
+	}()
+	in.until("machine "+uuid+" can be approved", func() bool {
+		p, err := in.d.Fleet().PlanSetup(in.t.Context(), uuid, q)
+		if err == nil {
+			_, err = in.d.Fleet().ApproveSetup(in.t.Context(), uuid, muster.SetupApproval{SetupRequest: q, Plan: p.Digest, Confirm: p.Serial})
+		}
+		if last = err; err != nil && !muster.IsCode(err, muster.CodeConflict) && !muster.IsCode(err, muster.CodeNotFound) {
+			in.t.Fatal(err)
+		}
+		return err == nil
+	})
+}
+
+const member = "a node of the fleet"
+
+// settled checks that n machines are nodes in every book.
+func (in *installation) settled(n int) {
+	in.t.Helper()
+	rs := in.registrations()
+	if len(rs) != n {
+		in.t.Errorf("%d registrations, want %d", len(rs), n)
+	}
+	nodes, err := in.d.Fleet().Nodes(in.t.Context())
+	if err != nil || len(nodes) != n {
+		in.t.Errorf("%d nodes, want %d (%v)", len(nodes), n, err)
+	}
+	recs, err := in.d.Fleet().BootRecords(in.t.Context(), muster.BootFilter{})
+	if err != nil {
+		in.t.Fatal(err)
+	}
+	for _, r := range rs {
+		if r.State != muster.Approved || r.NodeID == "" || r.BoundKeyID == "" || r.LastSetupError != "" {
+			in.t.Errorf("%s is %s, node %q, key %q, error %q", r.ServerUUID, r.State, r.NodeID, r.BoundKeyID, r.LastSetupError)
+		}
+		bound := 0
+		for _, b := range recs {
+			if b.ServerUUID == r.ServerUUID && b.State == muster.Enrolled && b.AssignedPI != nil {
+				bound++
+			}
+		}
+		if bound != 1 {
+			in.t.Errorf("%s has %d enrolled boot records with an image", r.ServerUUID, bound)
+		}
+	}
+	v, err := in.d.Fleet().VerifyAudit(in.t.Context())
+	if err != nil || !v.OK {
+		in.t.Errorf("the audit chain: %+v, %v", v, err)
+	}
+}
+
+// TestAFleetComesUpAndComesBack takes eight machines from power-on to nodes,
+// stops everything, and starts again from what is on disk.
+func TestAFleetComesUpAndComesBack(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	in := start(t, dir, 101, DevConfig{Machines: 8, Auto: true})
+	in.until("eight nodes", func() bool { return in.count("", member) >= 8 })
+	in.settled(8)
+	for _, m := range in.d.machines {
+		if want := m.hw.Firmware == sim.UEFI; want != strings.Contains(in.log.String(), "loading "+strings.ReplaceAll(m.hw.MACs[0], ":", "-")+"/snponly.efi") {
+			t.Errorf("%s (%s): its loader came by TFTP: want %v", m.hw.Name, m.hw.Firmware, want)
+		}
+	}
+	in.stop()
+	noSecrets(t, dir, in)
+
+	if _, err := OpenDev(t.Context(), DevConfig{Dir: dir, API: "127.0.0.1:1"}); err == nil || !strings.Contains(err.Error(), "know their control plane at") {
+		t.Errorf("it starts elsewhere than its machines believe: %v", err)
+	}
+	in = start(t, dir, 101, DevConfig{Machines: 8})
+	in.until("eight nodes again", func() bool { return in.count("", member) >= 8 })
+	in.settled(8)
+	if n := in.count("", "setup"); n != 0 {
+		t.Errorf("%d things were set up again:\n%s", n, in.transcript())
+	}
+}
+
+// noSecrets looks for every secret that the installation has in what it said.
+func noSecrets(t *testing.T, dir string, in *installation) {
+	t.Helper()
+	said := in.log.String() + in.transcript()
+	var secrets []string
+	files, _ := filepath.Glob(filepath.Join(dir, "machines", "*.json"))
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m sim.Machine
+		if err := json.Unmarshal(b, &m); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range m.Pools {
+			if p.Credential != nil {
+				secrets = append(secrets, p.Credential.APIKey)
+			}
+		}
+	}
+	for _, f := range []string{"admin.password", "booter/booter.key", "booter/ur_enroll.key", "booter/bus.password"} {
+		b, err := os.ReadFile(filepath.Join(dir, f))
+		if err != nil {
+			t.Fatal(err)
+		}
+		secrets = append(secrets, strings.TrimSpace(string(b)))
+		if st, _ := os.Stat(filepath.Join(dir, f)); st.Mode().Perm() != 0o600 {
+			t.Errorf("%s may be read by others: %v", f, st.Mode())
+		}
+	}
+	if len(secrets) != 12 {
+		t.Errorf("%d secrets were found, want 12", len(secrets))
+	}
+	for _, s := range secrets {
+		if len(s) < 16 || strings.Contains(said, s) {
+			t.Errorf("the secret %.8s… was said aloud", s)
+		}
+	}
+}
+
+// twins are two machines whose firmware has the same UUID.
+func twins(n int) *sim.Machine {
+	m := sim.Hardware(n)
+	m.UUID = sim.Hardware(1).UUID
+	return m
+}
+
+func TestTwoMachinesWithOneUUIDAreNeverMerged(t *testing.T) {
+	t.Parallel()
+	in := start(t, t.TempDir(), 102, DevConfig{Machines: 2, Hardware: twins})
+	uuid := twins(1).UUID
+	in.until("one of them is registered, and the other noted as a conflict", func() bool { return len(in.registration(uuid).Conflicts) > 0 })
+	first := in.registration(uuid)
+	in.approve(uuid, muster.SetupRequest{})
+	in.until("one node", func() bool { return in.count("", member) > 0 })
+	in.stop()
+
+	rs, pools := 0, map[bool]int{}
+	for _, m := range in.d.machines {
+		rs += len(m.hw.Pools)
+		pools[m.hw.Serial == first.Serial] += len(m.hw.Pools)
+	}
+	if rs != 1 || pools[true] != 1 {
+		t.Errorf("%d pools were built, %d on the machine that was approved", rs, pools[true])
+	}
+}
+
+// gate stands between booter and control plane, and holds calls up.
+type gate struct {
+	muster.ForBooter
+	take, complete func()
+}
+
+func (g gate) TakeBundle(ctx context.Context, uuid string, r muster.TakeRequest) (muster.TakenBundle, error) {
+	g.take()
+	return g.ForBooter.TakeBundle(ctx, uuid, r)
+}
+
+func (g gate) SetupComplete(ctx context.Context, uuid string, o muster.SetupOutcome) error {
+	g.complete()
+	return g.ForBooter.SetupComplete(ctx, uuid, o)
+}
+
+// TestAnImpostorGetsNothing lets somebody on the segment take the machine's
+// queue name over after the approval: with the machine's address and all.
+func TestAnImpostorGetsNothing(t *testing.T) {
+	t.Parallel()
+	held, release := make(chan struct{}, 8), make(chan struct{})
+	in := start(t, t.TempDir(), 103, DevConfig{Machines: 1, Between: func(f muster.ForBooter) muster.ForBooter {
+		return gate{f, func() { held <- struct{}{}; <-release }, func() {}}
+	}})
+	uuid := sim.Hardware(1).UUID
+	in.approve(uuid, muster.SetupRequest{})
+	<-held // the booter is about to take the bundle
+
+	rec, err := in.d.Fleet().BootRecord(t.Context(), in.d.machines[0].hw.MACs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := speakAs(t, in, rec)
+	in.until("the epoch is void, and the operator is told", func() bool {
+		r := in.registration(uuid)
+		return r.State == muster.AwaitingSetup && r.LastSetupError != ""
+	})
+	close(release)
+	if r := in.registration(uuid); !strings.Contains(r.LastSetupError, rec.Address) || r.BoundKeyID != "" {
+		t.Errorf("the reason is %q, the key %q", r.LastSetupError, r.BoundKeyID)
+	}
+	in.stop()
+	if s := got(); slices.Contains(s, setup.Script) {
+		t.Errorf("the impostor was sent %d scripts, the setup among them", len(s))
+	}
+	if n := len(in.d.machines[0].hw.Pools); n != 0 {
+		t.Errorf("%d pools were built", n)
+	}
+}
+
+// speakAs speaks on the bus as the machine of a boot record, with a key of
+// its own, until the test ends. It returns what it was sent.
+func speakAs(t *testing.T, in *installation, rec muster.BootRecord) (scripts func() []string) {
+	var mu sync.Mutex
+	var got []string
+	liar := sim.Hardware(1)
+	liar.True = time.Now
+	if err := liar.PowerOn(); err != nil {
+		t.Fatal(err)
+	}
+	password, err := os.ReadFile(filepath.Join(in.d.cfg.Dir, "booter", "bus.password"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &bus.Agent{
+		Options: bus.Options{Addr: fmt.Sprintf("%s:%d", in.d.host(1), in.d.booter.Ports().Bus), User: "dev", Password: strings.TrimSpace(string(password)),
+			UUID: liar.UUID, MAC: rec.MAC, LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(rec.Address), 0))},
+		Sysinfo: func(context.Context) (json.RawMessage, error) { return liar.Sysinfo("impostor"), nil },
+		Handle: func(_ context.Context, m bus.Message) bus.Reply {
+			mu.Lock()
+			defer mu.Unlock()
+			got = append(got, m.Script)
+			return bus.Reply{ExitStatus: 1}
+		},
+		Log: slog.New(slog.DiscardHandler), RetryError: 50 * time.Millisecond, RetryClosed: 50 * time.Millisecond,
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); a.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	return func() []string { mu.Lock(); defer mu.Unlock(); return slices.Clone(got) }
+}
+
+// TestTheControlPlaneGoesAwayInTheMiddle stops the control plane after the
+// machine was set up and before that could be reported, and starts it again
+// when the machine is back: one setup, one node, no second script.
+func TestTheControlPlaneGoesAwayInTheMiddle(t *testing.T) {
+	t.Parallel()
+	finished, release := make(chan struct{}, 1), make(chan struct{})
+	in := start(t, t.TempDir(), 104, DevConfig{Machines: 1, Between: func(f muster.ForBooter) muster.ForBooter {
+		return gate{f, func() {}, func() {
+			select {
+			case finished <- struct{}{}:
+			default:
+			}
+			<-release
+		}}
+	}})
+	name, uuid := sim.Hardware(1).Name, sim.Hardware(1).UUID
+	in.approve(uuid, muster.SetupRequest{})
+	<-finished
+	if err := in.d.control.Close(); err != nil {
+		t.Fatal(err)
+	}
+	in.until("the machine is back from its restart", func() bool { return in.count(name, "starts from its pool") > 0 })
+	if err := in.d.openControl(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	close(release)
+	in.until("a node", func() bool { return in.count(name, member) > 0 })
+	in.settled(1)
+	in.stop()
+	if n := len(in.d.machines[0].hw.Pools); n != 1 {
+		t.Errorf("%d pools", n)
+	}
+	if n := in.count(name, "setup 1/"); n != 1 {
+		t.Errorf("the setup ran %d times", n)
+	}
+}
+
+// TestAPowerCutInTheMiddle cuts the power right after the pool was made. The
+// broken connection fails the setup; the machine comes back, and the second try
+// has to say that it rebuilds.
+func TestAPowerCutInTheMiddle(t *testing.T) {
+	t.Parallel()
+	in := start(t, t.TempDir(), 105, DevConfig{Machines: 1, Hardware: func(n int) *sim.Machine {
+		m := sim.Hardware(n)
+		m.Faults.PowerCutAt = 5 // the clock, two disks, and the pool is just there
+		return m
+	}})
+	uuid := sim.Hardware(1).UUID
+	in.approve(uuid, muster.SetupRequest{})
+	in.until("the setup has failed", func() bool {
+		r := in.registration(uuid)
+		return r.State == muster.AwaitingSetup && r.LastSetupError != ""
+	})
+	if r := in.registration(uuid); r.BoundKeyID != "" {
+		t.Errorf("key %s is still there", r.BoundKeyID)
+	}
+	in.approve(uuid, muster.SetupRequest{Rebuild: true})
+	in.until("a node", func() bool { return in.count("", member) > 0 })
+	in.settled(1)
+}
