@@ -184,9 +184,7 @@ func (m *machine) Export(muster.SetupPlan) error {
 	if err := m.effect("export"); err != nil {
 		return err
 	}
-	if p := m.imported(); p != nil {
-		p.Imported = false
-	}
+	m.imported().Imported = false
 	return nil
 }
 

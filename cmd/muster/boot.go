@@ -48,6 +48,11 @@ func (a *app) bootLs() *cobra.Command {
 					fmt.Fprintln(a.stderr, "no network card has asked to boot yet")
 					return
 				}
+				uuids := make([]string, len(rs))
+				for i, r := range rs {
+					uuids[i] = first(r.ServerUUID, r.SeenUUID)
+				}
+				short := brief(uuids)
 				rows := make([][]string, len(rs))
 				for i, r := range rs {
 					rows[i] = []string{r.MAC, a.bootState(r.State), a.bootMode(r), dash(r.Address),

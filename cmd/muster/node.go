@@ -31,6 +31,11 @@ func (a *app) nodeLs() *cobra.Command {
 					fmt.Fprintln(a.stderr, "the fleet has no node")
 					return
 				}
+				uuids := make([]string, len(ns))
+				for i, n := range ns {
+					uuids[i] = n.ServerUUID
+				}
+				short := brief(uuids)
 				rows := make([][]string, len(ns))
 				for i, n := range ns {
 					rows[i] = []string{n.ID, dash(n.Hostname), short(n.ServerUUID), said(string(n.Policy)), said(string(n.State)), a.ago(n.LastSeen)}

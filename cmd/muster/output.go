@@ -155,7 +155,7 @@ func size(n int64) string {
 }
 
 // brief shortens the UUIDs of a list to what still tells them apart: whole
-// groups, because one maker's machines begin alike.
+// groups, because one maker's machines begin alike. Empty ones stay empty.
 func brief(uuids []string) func(string) string {
 	for _, n := range []int{8, 13, 18, 23} {
 		seen, twice := map[string]string{}, false
