@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"flag"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -26,6 +27,7 @@ type firmware struct {
 	mac  dhcp.MAC
 	arch byte
 	ipxe bool
+	xid  uint32
 }
 
 func newFirmware(t *testing.T, b *Booter, mac string, arch byte) *firmware {
@@ -55,23 +57,29 @@ func (f *firmware) message(typ dhcp.MessageType) *dhcp.Packet {
 	return p
 }
 
-// ask sends a message and returns the answer, nil when none comes.
+// ask sends a message and returns the answer to it, nil when none comes.
 func (f *firmware) ask(p *dhcp.Packet, patience time.Duration) *dhcp.Packet {
 	f.t.Helper()
+	f.xid++
+	p.XID = f.xid
 	if _, err := f.conn.Write(p.Append(nil)); err != nil {
 		f.t.Fatal(err)
 	}
 	f.conn.SetReadDeadline(time.Now().Add(patience))
 	buf := make([]byte, 2048)
-	n, err := f.conn.Read(buf)
-	if err != nil {
-		return nil
+	for {
+		n, err := f.conn.Read(buf)
+		if err != nil {
+			return nil
+		}
+		var a dhcp.Packet
+		if err := a.Parse(buf[:n]); err != nil {
+			f.t.Fatal(err)
+		}
+		if a.XID == f.xid { // not the late answer to an earlier message
+			return &a
+		}
 	}
-	var a dhcp.Packet
-	if err := a.Parse(buf[:n]); err != nil {
-		f.t.Fatal(err)
-	}
-	return &a
 }
 
 // lease goes through DISCOVER and REQUEST until there is an ACK.
@@ -242,14 +250,16 @@ func TestPacketPathMakesNoGarbage(t *testing.T) {
 	}
 }
 
-func BenchmarkAnswer(b *testing.B) {
+// deaf is a responder that knows 10,000 machines, without sockets.
+func deaf() *responder {
 	bo := &Booter{cfg: Config{Name: "b", Address: netip.MustParseAddr("10.77.0.1")}, now: time.Now, dir: NewDirectory(), tally: &tally{}, loaders: &loaders{}}
 	p := newPlane()
 	ref := p.addImage("node-1", "kernel", "initrd")
 	i := p.images[ref.Digest]
 	bo.stage = &stage{images: map[string]*muster.Image{ref.Digest: &i}}
-	bo.loaders.files.Store(&map[string][]byte{"snponly.efi": {1}})
-	bo.sight = newSightings("b", p, bo.dir, nil, bo.tally)
+	bo.loaders.files.Store(&map[string][]byte{"snponly.efi": {1}, "undionly.kpxe": {1}})
+	log := slog.New(slog.DiscardHandler)
+	bo.sight, bo.quiet = newSightings("b", p, bo.dir, log, bo.tally), newSilences(log, bo.tally)
 	pol := muster.DefaultBootPolicy()
 	pol.Networks = adminNetwork()
 	f := muster.BooterFeed{Policy: &pol}
@@ -257,15 +267,49 @@ func BenchmarkAnswer(b *testing.B) {
 		f.Records = append(f.Records, enrolled(n, ref))
 	}
 	bo.dir.Apply(0, f)
+	return &responder{b: bo, out: make([]byte, 0, 2048), buf: make([]byte, 0, 512)}
+}
+
+func BenchmarkAnswer(b *testing.B) {
+	r := deaf()
 	fw := &firmware{mac: dhcp.MAC{0x52, 0x54, 0, 0x77, 0, 7}, arch: 7}
 	msg := fw.message(dhcp.Discover).Append(nil)
-	r := &responder{b: bo, out: make([]byte, 0, 2048), buf: make([]byte, 0, 512)}
 	src := netip.MustParseAddrPort("127.0.0.1:4011")
 	for b.Loop() {
 		if out, _ := r.answer(msg, src, 0); out == nil {
 			b.Fatal("silence")
 		}
 	}
+}
+
+// FuzzAnswer: whatever comes, an answer is whole, is an OFFER or an ACK, and
+// goes to a machine that is known; never a NAK.
+func FuzzAnswer(f *testing.F) {
+	for _, c := range capturedRequests(f) {
+		f.Add(c.payload)
+	}
+	fw := &firmware{mac: dhcp.MAC{0x52, 0x54, 0, 0x77, 0, 7}, arch: 7}
+	f.Add(fw.message(dhcp.Discover).Append(nil))
+	f.Add(fw.message(dhcp.Request).Append(nil))
+	r := deaf()
+	src := netip.MustParseAddrPort("127.0.0.1:4011")
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		out, _ := r.answer(raw, src, 0)
+		if out == nil {
+			return
+		}
+		var a dhcp.Packet
+		if len(out) > dhcp.MaxSize {
+			return // echoed options of a message that was long already
+		}
+		if err := a.Parse(out); err != nil || len(out) < dhcp.MinSize {
+			t.Fatalf("%d bytes, %v", len(out), err)
+		}
+		m, ok := a.MAC()
+		if typ := a.Type(); !ok || typ != dhcp.Offer && typ != dhcp.Ack || r.b.dir.lookup(m) == nil {
+			t.Fatalf("%v to %v", typ, m)
+		}
+	})
 }
 
 func TestNoise(t *testing.T) {
