@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"muster.internal"
+	"muster.internal/lifecycle"
 	"muster.internal/store"
 )
 
@@ -40,6 +41,14 @@ func (s session) Login(ctx context.Context, l muster.Login) (muster.Token, error
 		if err := s.logins.check(now, who); err != nil {
 			return muster.Token{}, err
 		}
+	}
+	// A password is slow to check on purpose; a crowd of guessers must not get
+	// every processor.
+	select {
+	case s.hashing <- struct{}{}:
+		defer func() { <-s.hashing }()
+	case <-ctx.Done():
+		return muster.Token{}, ctx.Err()
 	}
 	t, err := s.store.Login(ctx, now, s.by.Source, l)
 	if muster.IsCode(err, muster.CodeUnauthenticated) {
@@ -167,11 +176,18 @@ func (a *authCache) put(now time.Time, mark int64, secret string, c muster.Calle
 
 // keepsKeys are the frequent changes that end no secret. Anything else, known
 // or not, empties the cache.
-var keepsKeys = map[string]bool{
-	"sight": true, "admit": true, "probe": true, "dismiss": true, "announce": true, "survey": true, "refresh": true,
-	"set": true, "enroll": true, "approve": true, "deliver": true, "approve_setup": true, "take": true, "setup_complete": true,
-	"login": true, "create_key": true, "create_operator": true,
-}
+var keepsKeys = func() map[string]bool {
+	m := map[string]bool{"conflict": true, "session_lost": true, "add_image": true, "set_policy": true,
+		"login": true, "create_key": true, "create_operator": true}
+	for _, e := range []muster.Event{
+		lifecycle.Sight, lifecycle.Admit, lifecycle.StartProbe, lifecycle.Dismiss, lifecycle.SetRecord, lifecycle.Enroll,
+		lifecycle.Announce, lifecycle.Survey, lifecycle.ApproveSetup, lifecycle.Take, lifecycle.SetupComplete,
+		lifecycle.Refresh, lifecycle.Confirm, lifecycle.Approve, lifecycle.Deliver,
+	} {
+		m[string(e)] = true
+	}
+	return m
+}()
 
 // catchUp looks at every change that was committed since the last time. It is
 // false when that cannot be done.

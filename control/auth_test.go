@@ -3,11 +3,13 @@ package control
 import (
 	"context"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"muster.internal"
+	"muster.internal/lifecycle"
 	"muster.internal/store"
 )
 
@@ -66,6 +68,35 @@ func TestRevokedAtOnce(t *testing.T) {
 		if _, err := c.Authenticate(t.Context(), k.Secret, "192.0.2.1"); !muster.IsCode(err, muster.CodeUnauthenticated) {
 			t.Errorf("revoked %s: %v", name, err)
 		}
+	}
+}
+
+// TestNoForgottenRevocation asks the rows which events end a live key: none of
+// them may be among those that the cache overlooks.
+func TestNoForgottenRevocation(t *testing.T) {
+	everything := lifecycle.Facts{}
+	v := reflect.ValueOf(&everything).Elem()
+	for i := range v.NumField() {
+		v.Field(i).SetBool(true)
+	}
+	ends := 0
+	for _, e := range lifecycle.Events() {
+		for _, s := range muster.RegistrationStates {
+			for _, b := range []lifecycle.Bundle{lifecycle.NoBundle, lifecycle.BundleReady, lifecycle.BundleTaken} {
+				old := lifecycle.State{Registration: s, Credential: lifecycle.Live, Bundle: b, NodePolicy: muster.PolicyExpunged, NodeState: muster.NodeInService}
+				next, err := lifecycle.Apply(old, e.Event, -1, everything)
+				if err != nil || next.Credential == lifecycle.Live {
+					continue
+				}
+				ends++
+				if keepsKeys[string(e.Event)] {
+					t.Errorf("%s ends a key (registration %s, bundle %q), but the cache would not notice", e.Event, s, b)
+				}
+			}
+		}
+	}
+	if ends == 0 {
+		t.Error("no event ends a key: the test proves nothing")
 	}
 }
 

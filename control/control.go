@@ -19,6 +19,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -58,10 +59,11 @@ type Control struct {
 	blobs     *image.Blobs
 	authority *Authority
 	keys      *authCache
-	logins    *guard // passwords and secrets
-	codes     *guard // claim codes
-	polls     *guard // poll tokens
-	doors     *guard // registrations, which anybody may ask for
+	logins    *guard        // passwords and secrets
+	codes     *guard        // claim codes
+	polls     *guard        // poll tokens
+	doors     *guard        // registrations, which anybody may ask for
+	hashing   chan struct{} // passwords being checked
 	url       string
 
 	server *server // nil until Start
@@ -95,7 +97,7 @@ func Open(ctx context.Context, cfg Config) (*Control, error) {
 	if cfg.Beat == 0 {
 		cfg.Beat = 30 * time.Second
 	}
-	c := &Control{cfg: cfg, log: cfg.Log, now: cfg.Now,
+	c := &Control{cfg: cfg, log: cfg.Log, now: cfg.Now, hashing: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 		logins: newGuard("failed attempts", 6*time.Second, 10, 20, 200),
 		codes:  newGuard("wrong claim codes", 30*time.Second, 10, 1, 50),
 		polls:  newGuard("unknown poll tokens", 6*time.Second, 20, 20, 200),

@@ -2,6 +2,7 @@ package control
 
 import (
 	"math"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -31,8 +32,18 @@ func newGuard(what string, every time.Duration, burst int, all rate.Limit, allBu
 	return &guard{what: what, every: every, burst: burst, all: rate.NewLimiter(all, allBurst), sources: map[string]*rate.Limiter{}}
 }
 
+// neighbourhood is what one guesser has at hand: an address, or a /64 of IPv6.
+func neighbourhood(source string) string {
+	if a, err := netip.ParseAddr(source); err == nil && a.Is6() && !a.Is4In6() {
+		p, _ := a.WithZone("").Prefix(64) // 64 is a length that IPv6 has
+		return p.String()
+	}
+	return source
+}
+
 // check is nil when the source may try.
 func (g *guard) check(now time.Time, source string) error {
+	source = neighbourhood(source)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	l, known := g.sources[source]
@@ -56,6 +67,7 @@ func (g *guard) refusal(seconds float64) error {
 
 // failed counts a failure.
 func (g *guard) failed(now time.Time, source string) {
+	source = neighbourhood(source)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	l := g.sources[source]

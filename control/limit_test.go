@@ -54,3 +54,21 @@ func TestGuardIsBounded(t *testing.T) {
 		t.Errorf("%d sources remembered", n)
 	}
 }
+
+// TestGuardKnowsNeighbourhoods: whoever has one address of a /64 has them all.
+func TestGuardKnowsNeighbourhoods(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	g := newGuard("guesses", 10*time.Second, 3, 1, 100)
+	for i := range 3 {
+		g.failed(now, fmt.Sprintf("2001:db8::%d", i+1))
+	}
+	if err := g.check(now, "2001:db8::ffff"); !muster.IsCode(err, muster.CodeTooMany) {
+		t.Errorf("the next address of the same network: %v", err)
+	}
+	if err := g.check(now, "2001:db8:0:1::1"); err != nil {
+		t.Errorf("another network: %v", err)
+	}
+	if err := g.check(now, "::ffff:192.0.2.1"); err != nil {
+		t.Errorf("IPv4 in IPv6: %v", err)
+	}
+}
