@@ -10,8 +10,8 @@ SOAK    ?= 2m
 
 .PHONY: run build check test fast slow soak lab generate packages sizes
 
-run: build ## a control plane, a booter and N simulated machines, without root
-	bin/muster dev --machines $(N) --dir $(DIR)
+run: build ## a control plane, a booter and N simulated machines, without root (DEV=--auto)
+	bin/muster dev --machines $(N) --dir $(DIR) $(DEV)
 
 build: ## the four programs, static, into bin/
 	go build $(FLAGS) -o bin/ ./cmd/...
