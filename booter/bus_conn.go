@@ -51,6 +51,7 @@ type busConn struct {
 	mu        sync.Mutex
 	sess      *amqp.Session
 	out       []byte
+	handling  bool // of what was received
 	publicKey string
 	sysinfo   json.RawMessage // the last one that passed the checks
 	told      json.RawMessage // the last one that the control plane heard
@@ -100,13 +101,16 @@ func (c *busConn) read(ctx context.Context, work *sync.WaitGroup) {
 		n, err := c.net.Read(buf)
 		c.mu.Lock()
 		events := c.sess.Receive(buf[:n])
-		c.out = append(c.out, c.sess.Output()...)
-		held, done := c.sess.Buffered(), c.sess.Done()
+		c.handling = true
 		c.mu.Unlock()
-		poke(c.wakeup)
 		for _, e := range events {
 			c.handle(ctx, e, work)
 		}
+		c.mu.Lock()
+		c.handling = false
+		c.collect()
+		held, done := c.sess.Buffered(), c.sess.Done()
+		c.mu.Unlock()
 		switch {
 		case done:
 			c.linger(buf)
@@ -188,7 +192,7 @@ func (c *busConn) write(ctx context.Context) {
 	defer beat.Stop()
 	for {
 		c.mu.Lock()
-		b, done := c.out, c.sess.Done()
+		b, done := c.out, c.sess.Done() && !c.handling
 		c.out = nil
 		c.mu.Unlock()
 		poke(c.room)
@@ -220,7 +224,7 @@ func (c *busConn) write(ctx context.Context) {
 		case <-beat.C:
 			c.mu.Lock()
 			c.sess.Beat()
-			c.out = append(c.out, c.sess.Output()...)
+			c.collect()
 			c.mu.Unlock()
 		case <-ctx.Done():
 			c.close(amqp.ConnectionForced, "the booter stops")
@@ -242,9 +246,18 @@ func (c *busConn) discard() {
 func (c *busConn) close(code uint16, reason string) {
 	c.mu.Lock()
 	c.sess.Close(code, reason)
-	c.out = append(c.out, c.sess.Output()...)
+	c.collect()
 	c.mu.Unlock()
-	poke(c.wakeup)
+}
+
+// collect moves what the session says into the outbox; c.mu is held. Nothing
+// is answered while a client's words are being handled: an answer means that
+// what came before it was.
+func (c *busConn) collect() {
+	if !c.handling {
+		c.out = append(c.out, c.sess.Output()...)
+		poke(c.wakeup)
+	}
 }
 
 func poke(c chan struct{}) {
@@ -278,7 +291,6 @@ func (c *busConn) listens() bool {
 func (c *busConn) deliver(key string, body []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	defer poke(c.wakeup)
 	if c.sess.Done() {
 		return errConnectionOver
 	}
@@ -286,7 +298,7 @@ func (c *busConn) deliver(key string, body []byte) error {
 		return errors.New("the machine does not read what was sent to it before")
 	}
 	n, err := c.sess.Deliver(amqp.Message{Exchange: "amq.topic", Key: key, Properties: amqp.JSON, Body: body})
-	c.out = append(c.out, c.sess.Output()...)
+	c.collect()
 	if err == nil && n == 0 {
 		err = errors.New("the machine has no queue that listens for it")
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 // are cut off in the middle. Nothing works after that.
 type brittleDisk struct {
 	osDisk
+	mu      sync.Mutex
 	left    int // operations until the power fails; below 0: never
 	dead    bool
 	failed  bool   // fail that one operation and go on: a full disk
@@ -30,6 +32,8 @@ var errPower = errors.New("the power is gone")
 
 // step counts an operation; false: it must not happen, or only in part.
 func (d *brittleDisk) step() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.dead {
 		return false
 	}
@@ -73,14 +77,20 @@ type brittleFile struct {
 }
 
 func (f brittleFile) Write(b []byte) (int, error) {
-	if !f.d.dead && !f.d.step() {
+	if f.d.isDead() {
+		return 0, errPower
+	}
+	if !f.d.step() {
 		n, _ := f.diskFile.Write(b[:len(b)/2])
 		return n, errPower
 	}
-	if f.d.dead {
-		return 0, errPower
-	}
 	return f.diskFile.Write(b)
+}
+
+func (d *brittleDisk) isDead() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.dead
 }
 
 func (f brittleFile) Sync() error {
@@ -91,7 +101,7 @@ func (f brittleFile) Sync() error {
 }
 
 func (f brittleFile) Truncate(size int64) error {
-	if f.d.dead {
+	if f.d.isDead() {
 		return errPower
 	}
 	return f.diskFile.Truncate(size)
