@@ -184,7 +184,9 @@ func (m *machine) Export(muster.SetupPlan) error {
 	if err := m.effect("export"); err != nil {
 		return err
 	}
-	m.imported().Imported = false
+	if p := m.imported(); p != nil {
+		p.Imported = false
+	}
 	return nil
 }
 

@@ -86,7 +86,7 @@ func TestSetup(t *testing.T) {
 	}
 	m.boot()
 	b, c := host.Start("node", me, m)
-	if b.Role != host.RoleNode || c.Epoch != o.Epoch || c.APIKey == "" || c.ServerUUID != me {
+	if b.Role != host.RoleNode || c.Epoch != o.Epoch || c.APIKey == "" || c.ServerUUID != me || c.Hostname != "n1" {
 		t.Errorf("after its setup it starts as %+v", b)
 	}
 	if b, _ := host.Start("enroll", me, m); b.Role != host.RoleNode {
@@ -173,6 +173,9 @@ func TestFailuresNameTheStep(t *testing.T) {
 		m.fail[name] = errors.New("boom")
 		if r, _, _ := run(m, o); r.OK || !strings.Contains(r.Line, want) {
 			t.Errorf("%s: %q", name, r.Line)
+		}
+		if m.imported() != nil && name != "export" {
+			t.Errorf("%s: the pool was left open", name)
 		}
 	}
 }

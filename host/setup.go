@@ -1,6 +1,7 @@
 package host
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -31,6 +32,7 @@ type job struct {
 	bundle setup.Bundle
 	plan   muster.SetupPlan // with the paths that the disks have now
 	own    *Pool            // to be replaced
+	built  bool             // the new pool is there, and open
 }
 
 // step is one act of a setup; text is what a person at the screen reads.
@@ -49,9 +51,9 @@ var steps = []step{
 	{"trying the pool without building it", func(j *job) error { return j.DryRun(j.plan) }},
 	{"giving up this machine's old pool", (*job).giveUp},
 	{"clearing the planned disks", func(j *job) error { return j.Wipe(j.plan) }},
-	{"building the pool", func(j *job) error { return j.Create(j.plan) }},
+	{"building the pool", (*job).build},
 	{"stamping the pool", func(j *job) error { return j.Stamp(j.plan) }},
-	{"storing the credential", func(j *job) error { return j.WriteCredential(j.bundle.Credential()) }},
+	{"storing the credential", (*job).credential},
 	{"closing the pool", func(j *job) error { return j.Export(j.plan) }},
 }
 
@@ -63,6 +65,9 @@ func Setup(o setup.Order, h Hands, say func(Progress)) Result {
 	for i, s := range steps {
 		say(Progress{i + 1, len(steps), s.text})
 		if err := s.do(j); err != nil {
+			if j.built { // closed, so that a survey sees what is there
+				err = errors.Join(err, j.Export(j.plan))
+			}
 			return Failed(fmt.Errorf("%s: %w", s.text, err))
 		}
 	}
@@ -185,4 +190,16 @@ func (j *job) giveUp() error {
 		return nil
 	}
 	return j.Destroy(*j.own)
+}
+
+func (j *job) build() error {
+	err := j.Create(j.plan)
+	j.built = err == nil
+	return err
+}
+
+func (j *job) credential() error {
+	c := j.bundle.Credential()
+	c.Hostname = j.order.Hostname
+	return j.WriteCredential(c)
 }

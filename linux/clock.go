@@ -15,3 +15,14 @@ func (m *Machine) SetClock(t time.Time) error {
 	}
 	return nil
 }
+
+// SetHostname names the machine; without a name it keeps the one it has.
+func (m *Machine) SetHostname(name string) error {
+	if name == "" {
+		return nil
+	}
+	if err := unix.Sethostname([]byte(name)); err != nil {
+		return fmt.Errorf("the hostname cannot be set: %w", err)
+	}
+	return nil
+}

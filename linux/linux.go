@@ -86,9 +86,22 @@ func (m *Machine) Now() time.Time { return time.Now() }
 
 // Disks surveys the disks and what is on them.
 func (m *Machine) Disks() ([]muster.Disk, error) {
+	disks, _, err := m.survey()
+	return disks, err
+}
+
+// Pools finds pools by the name of ours on the disks.
+func (m *Machine) Pools() ([]host.Pool, error) {
+	_, pools, err := m.survey()
+	return pools, err
+}
+
+// survey reads every disk, and looks into pools by the name of ours for their
+// stamps, which stand on the disks' contents then.
+func (m *Machine) survey() ([]muster.Disk, []host.Pool, error) {
 	disks, err := ReadDisks(m.Sys, m.Proc, m.Dev)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for i := range disks {
 		found, err := readContents(disks[i].Path, disks[i].Size)
@@ -101,7 +114,7 @@ func (m *Machine) Disks() ([]muster.Disk, error) {
 	m.found = disks
 	pools, err := m.poolsAmong(disks)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for i := range disks {
 		for k, c := range disks[i].Contents {
@@ -112,7 +125,7 @@ func (m *Machine) Disks() ([]muster.Disk, error) {
 			}
 		}
 	}
-	return disks, nil
+	return disks, pools, nil
 }
 
 // reason is an error without the path, which may differ at the next start.
@@ -122,15 +135,6 @@ func reason(err error) string {
 		err = p.Err
 	}
 	return err.Error()
-}
-
-// Pools finds pools by the name of ours on the disks.
-func (m *Machine) Pools() ([]host.Pool, error) {
-	disks, err := m.Disks()
-	if err != nil {
-		return nil, err
-	}
-	return m.poolsAmong(disks)
 }
 
 func (m *Machine) poolsAmong(disks []muster.Disk) ([]host.Pool, error) {

@@ -2,7 +2,6 @@ package linux
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -136,39 +135,26 @@ func lifetime(t *testing.T, l *lab, public []byte, kind muster.PoolKind) {
 		t.Error("a stranger destroyed the pool")
 	}
 	l.UUID = me
-	start()
+	if err := l.Release(start().Pool); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestSetupOnZFS runs in a mount and process namespace of its own: zfs-fuse
 // wants fixed places, and must be gone afterwards.
 func TestSetupOnZFS(t *testing.T) {
-	const inside = "MUSTER_TEST_NAMESPACE"
-	if os.Getenv(inside) == "" {
-		if os.Getuid() != 0 {
-			t.Skip("it takes root to start zfs-fuse")
-		}
-		tool(t, "zfs-fuse", "zpool", "zfs")
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		cmd := exec.CommandContext(ctx, os.Args[0], "-test.run", "^TestSetupOnZFS$", "-test.v")
-		cmd.Env = append(os.Environ(), inside+"="+t.TempDir())
-		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID}
-		out, err := cmd.CombinedOutput()
-		os.Remove("/zfs-kstat") // zfs-fuse makes it; only an empty one goes
-		if err != nil || !strings.Contains(string(out), "--- PASS: TestSetupOnZFS") {
-			t.Errorf("%v\n%s", err, out)
-		}
-		return
+	tool(t, "zfs-fuse", "zpool", "zfs")
+	dir := t.TempDir()
+	prepare := func() {
+		private(t)
+		mount(t, "proc", "/proc", 0)
+		mount(t, "tmpfs", "/run", 0)
+		mount(t, "tmpfs", dir, 0)
+		t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
 	}
-	dir := os.Getenv(inside)
-	for _, m := range []struct{ kind, on string }{{"", "/"}, {"proc", "/proc"}, {"tmpfs", "/run"}, {"tmpfs", dir}} {
-		flags := uintptr(0)
-		if m.kind == "" {
-			flags = unix.MS_REC | unix.MS_PRIVATE
-		}
-		if err := unix.Mount("none", m.on, m.kind, flags, ""); err != nil {
-			t.Fatalf("mounting %s: %v", m.on, err)
-		}
+	// zfs-fuse makes a directory there; it is removed if it is empty.
+	if !inside(t, syscall.CLONE_NEWNS|syscall.CLONE_NEWPID, prepare, func() { os.Remove("/zfs-kstat") }) {
+		return
 	}
 	os.Mkdir(filepath.Join(dir, "dev"), 0o755)
 	for _, n := range []string{"sdb", "sdc"} {

@@ -61,6 +61,7 @@ type Credential struct {
 	APIKey     string     `json:"api_key"`
 	ServerUUID string     `json:"server_uuid"`
 	Epoch      int64      `json:"setup_epoch,omitempty"` // 0: came by another door
+	Hostname   string     `json:"hostname,omitempty"`    // chosen at the approval
 	Tickets    TicketKeys `json:"ticket_keys"`
 }
 

@@ -74,6 +74,9 @@ func started(ctx context.Context, e *env) error {
 	e.say("this machine (%s) starts as %s: %s", f.UUID, b.Role, b.Reason)
 	if b.Role == host.RoleNode {
 		e.say("pool imported")
+		if err := e.machine.SetHostname(cred.Hostname); err != nil {
+			e.say("%v", err)
+		}
 		// Told to enroll, it may announce itself when its credential is refused.
 		err := live(ctx, e, cred, args.Mode == string(host.RoleEnroll))
 		if !errors.Is(err, host.ErrRefused) {
