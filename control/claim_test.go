@@ -66,7 +66,7 @@ func TestClaimDoor(t *testing.T) {
 			p.Fatalf("approved: %+v", r)
 		}
 		_, err = p.admin.ApproveCode(ctx, reply.ClaimCode) // single use
-		p.refused(err, muster.CodeNotFound)
+		p.refused(err, muster.CodeConflict)
 
 		// The key is delivered once.
 		s := p.poll(reply.PollToken)
