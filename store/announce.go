@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"muster.internal"
 	"muster.internal/inventory"
@@ -34,6 +35,9 @@ func (s *Store) Announce(ctx context.Context, now time.Time, by muster.Caller, a
 	if a.Session == "" {
 		return reply, muster.Invalid("session", "an announcement comes over a bus session")
 	}
+	if err := checkLines("session", a.Session, "source", a.Source, "public_key", a.PublicKey, "booter", a.Booter); err != nil {
+		return reply, err
+	}
 	if a.PublicKey == "" {
 		a.PublicKey = what.facts.PublicKey
 	}
@@ -50,6 +54,17 @@ func (s *Store) Announce(ctx context.Context, now time.Time, by muster.Caller, a
 		err = refused
 	}
 	return reply, err
+}
+
+// checkLines refuses, by its field's name, what is not one short printable
+// line. It takes fields and texts in turn.
+func checkLines(pairs ...string) error {
+	for i := 0; i < len(pairs); i += 2 {
+		if s := pairs[i+1]; len(s) > 512 || !utf8.ValidString(s) || !printable(s) {
+			return muster.Invalid(pairs[i], "it is not one printable line of at most 512 bytes")
+		}
+	}
+	return nil
 }
 
 // announce returns a refusal apart from the error, because what it leads to is
@@ -194,6 +209,9 @@ func (s *Store) Survey(ctx context.Context, now time.Time, by muster.Caller, ser
 // SessionChanged hears that a machine's bus session ended, or that another
 // connection holds or tried to hold the machine's name.
 func (s *Store) SessionChanged(ctx context.Context, now time.Time, by muster.Caller, serverUUID string, c muster.SessionChange) error {
+	if err := checkLines("session", c.Session, "lost", c.Lost, "mac", c.MAC, "source", c.Source, "public_key", c.PublicKey, "reason", c.Reason); err != nil {
+		return err
+	}
 	return s.write(ctx, "hearing of a bus session", now, by, func(t *tx) error {
 		m, err := t.load(serverUUID)
 		if err != nil || m.had == lifecycle.NoRegistration {

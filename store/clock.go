@@ -73,7 +73,8 @@ func (t *tx) expireSetup(uuid string) (bool, error) {
 	}
 	d := m.reg.SetupDeadline
 	f := lifecycle.Facts{Overdue: d == nil || !t.now.Before(*d)}
-	return m.had == muster.SettingUp, t.end(m, lifecycle.Expire, f, OverdueReason)
+	due := m.had == muster.SettingUp
+	return due, t.end(m, lifecycle.Expire, f, OverdueReason)
 }
 
 func (t *tx) expireCode(uuid string) (bool, error) {
@@ -90,6 +91,7 @@ func (t *tx) expireKey(uuid string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return m.reg.credential == lifecycle.Undelivered,
-		t.end(m, lifecycle.ExpireKey, lifecycle.Facts{Overdue: over(t.now, m.reg.ApprovedAt, lifecycle.ClaimDeadline)}, "the machine did not fetch its key in time")
+	due := m.reg.credential == lifecycle.Undelivered
+	f := lifecycle.Facts{Overdue: over(t.now, m.reg.ApprovedAt, lifecycle.ClaimDeadline)}
+	return due, t.end(m, lifecycle.ExpireKey, f, "the machine did not fetch its key in time")
 }

@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"muster.internal"
 )
@@ -78,7 +80,23 @@ func (c *session) prepare(ctx context.Context, q *query) (*sql.Stmt, error) {
 	return st, c.note(err)
 }
 
+// checkText refuses what PostgreSQL cannot keep in a text, for both engines
+// alike. Whoever takes in text checks it with its field's name; this is the net.
+func checkText(args []any) error {
+	for _, a := range args {
+		if s, ok := a.(string); ok && !keepable(s) {
+			return muster.Problemf(muster.CodeInvalid, "a text holds a NUL or is not UTF-8: %.40q", s)
+		}
+	}
+	return nil
+}
+
+func keepable(s string) bool { return utf8.ValidString(s) && !strings.ContainsRune(s, 0) }
+
 func (c *session) exec(ctx context.Context, q *query, args ...any) (int64, error) {
+	if err := checkText(args); err != nil {
+		return 0, err
+	}
 	st, err := c.prepare(ctx, q)
 	if err != nil {
 		return 0, err
@@ -92,6 +110,9 @@ func (c *session) exec(ctx context.Context, q *query, args ...any) (int64, error
 }
 
 func (c *session) rows(ctx context.Context, q *query, args []any) (*sql.Rows, error) {
+	if err := checkText(args); err != nil {
+		return nil, err
+	}
 	st, err := c.prepare(ctx, q)
 	if err != nil {
 		return nil, err
@@ -183,6 +204,9 @@ type reading struct {
 }
 
 func (r *reading) get(q *query, args []any, dest ...any) (bool, error) {
+	if err := checkText(args); err != nil {
+		return false, err
+	}
 	rows, err := r.rows(q, args)
 	if err != nil {
 		return false, err
@@ -191,6 +215,9 @@ func (r *reading) get(q *query, args []any, dest ...any) (bool, error) {
 }
 
 func (r *reading) each(q *query, args []any, f func(scan func(...any) error) error) error {
+	if err := checkText(args); err != nil {
+		return err
+	}
 	rows, err := r.rows(q, args)
 	if err != nil {
 		return err

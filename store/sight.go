@@ -16,6 +16,9 @@ import (
 // returns the records it led to. A sighting that cannot be read is refused
 // whole: the booter checks before it reports.
 func (s *Store) Sight(ctx context.Context, now time.Time, by muster.Caller, booter string, seen []muster.Sighting) ([]muster.BootRecord, error) {
+	if err := checkLines("booter", booter); err != nil {
+		return nil, err
+	}
 	canonical := make([]muster.Sighting, len(seen))
 	for i, v := range seen {
 		mac, err := muster.ParseMAC(v.MAC)
@@ -288,10 +291,10 @@ func (a *admission) lowestFree(n *muster.AdminNetwork) (netip.Addr, error) {
 
 func provenance(booter string, v muster.Sighting) string {
 	s := "seen by booter " + booter
-	if v.Interface != "" {
+	if v.Interface != "" && checkLines("", v.Interface) == nil {
 		s += " on " + v.Interface
 	}
-	if v.Giaddr != "" {
+	if v.Giaddr != "" && checkLines("", v.Giaddr) == nil {
 		s += " through relay " + v.Giaddr
 	}
 	return s
