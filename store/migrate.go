@@ -18,22 +18,26 @@ var migrations embed.FS
 // migrate brings the schema up to date. On PostgreSQL a session lock keeps two
 // control planes that start together from doing it twice.
 func migrate(ctx context.Context, db *sql.DB, e engine) error {
-	files, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		return err
-	}
-	opts := []goose.ProviderOption{}
-	if e.shared() {
-		l, err := lock.NewPostgresSessionLocker()
-		if err != nil {
-			return err
-		}
-		opts = append(opts, goose.WithSessionLocker(l))
-	}
-	p, err := goose.NewProvider(e.dialect(), db, files, opts...)
+	p, err := migrator(db, e)
 	if err != nil {
 		return err
 	}
 	_, err = p.Up(ctx)
 	return err
+}
+
+func migrator(db *sql.DB, e engine) (*goose.Provider, error) {
+	files, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return nil, err
+	}
+	opts := []goose.ProviderOption{}
+	if e.shared() {
+		l, err := lock.NewPostgresSessionLocker()
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, goose.WithSessionLocker(l))
+	}
+	return goose.NewProvider(e.dialect(), db, files, opts...)
 }

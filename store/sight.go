@@ -135,10 +135,14 @@ func (a *admission) admit(r *record, net *muster.AdminNetwork) (muster.Event, er
 		f.AddressFree = free.IsValid()
 	}
 	note := ""
-	for _, e := range []muster.Event{lifecycle.Admit, lifecycle.StartProbe, lifecycle.Dismiss} {
-		if e == lifecycle.Dismiss && (f.TagWanted || r.probeSince == nil) {
-			continue // its tag is still to come
+	second := lifecycle.StartProbe
+	if r.probeSince != nil {
+		if f.TagWanted {
+			return "", nil // its tag is still to come
 		}
+		second = lifecycle.Dismiss
+	}
+	for _, e := range []muster.Event{lifecycle.Admit, second} {
 		old := r.look("")
 		next, err := r.raise(e, f)
 		var no *lifecycle.Refusal
@@ -152,7 +156,7 @@ func (a *admission) admit(r *record, net *muster.AdminNetwork) (muster.Event, er
 			return "", err
 		}
 		if next == old {
-			return "", nil // it is being probed already
+			return "", nil
 		}
 		a.apply(r, e, next, net, free, note)
 		return e, nil
