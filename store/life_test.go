@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -81,9 +82,15 @@ func awaiting(t testing.TB, s *Store, b box, now time.Time) {
 
 func approval(t testing.TB, s *Store, b box, now time.Time) Approval {
 	t.Helper()
-	r := must[muster.Registration](t)(s.Registration(t.Context(), b.uuid))
-	p := must[muster.BootPolicy](t)(s.BootPolicy(t.Context()))
-	a := Approval{Plan: b.plan(p.EnrollmentPI), Session: must[Session](t)(s.SessionOf(t.Context(), b.uuid)), Layout: true, Confirm: true, Deadline: now.Add(muster.SetupDeadline)}
+	return approvalOf(t.Context(), s, b, now)
+}
+
+// approvalOf approves what the store holds now, for better or worse.
+func approvalOf(ctx context.Context, s *Store, b box, now time.Time) Approval {
+	r, _ := s.Registration(ctx, b.uuid)
+	p, _ := s.BootPolicy(ctx)
+	session, _ := s.SessionOf(ctx, b.uuid)
+	a := Approval{Plan: b.plan(p.EnrollmentPI), Session: session, Layout: true, Confirm: true, Deadline: now.Add(muster.SetupDeadline)}
 	a.Seen = a.Plan.Digest
 	if r.SurveyedAt != nil {
 		a.Survey = *r.SurveyedAt
