@@ -51,7 +51,7 @@ func postgresURL(t testing.TB) string {
 		t.Skip(c.skip)
 	}
 	name := fmt.Sprintf("t%d", databases.Add(1))
-	c.sql(t, "CREATE DATABASE "+name+" TEMPLATE migrated STRATEGY FILE_COPY")
+	c.sql(t, "CREATE DATABASE "+name+" TEMPLATE migrated")
 	return c.url(name)
 }
 
