@@ -60,7 +60,7 @@ func (*sqlite) open(ctx context.Context, path string) (*sql.DB, *sql.DB, error) 
 	}
 	common := url.Values{"_pragma": {"busy_timeout(10000)", "foreign_keys(1)"}, "_dqs": {"0"}}
 	w := url.Values{"_txlock": {"immediate"}, "_dqs": {"0"},
-		"_pragma": append([]string{"journal_mode(WAL)", "synchronous(FULL)"}, common["_pragma"]...)}
+		"_pragma": append([]string{"journal_mode(WAL)", "synchronous(FULL)", "temp_store(MEMORY)"}, common["_pragma"]...)}
 	r := url.Values{"_dqs": {"0"}, "_pragma": append([]string{"query_only(1)"}, common["_pragma"]...)}
 	name := sqliteName(path)
 	writer, err := sql.Open("sqlite", name+"?"+w.Encode())
