@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -120,6 +121,13 @@ func (b *booter) deliver(key, body string) {
 	})
 }
 
+// dialled tells when the agent connected, or tried to.
+func (b *booter) dialled() []time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.dials)
+}
+
 // all returns the bodies heard under keys with a prefix.
 func (b *booter) all(prefix string) (keys, bodies []string) {
 	b.mu.Lock()
@@ -172,8 +180,8 @@ func TestWhatAnAgentSays(t *testing.T) {
 		if keys, _ := b.all("ur.sysinfo."); len(keys) != 11 {
 			t.Errorf("%d announcements in ten minutes", len(keys)-1)
 		}
-		if len(b.dials) != 1 {
-			t.Errorf("dialled %d times, though the booter sent heartbeats", len(b.dials))
+		if len(b.dialled()) != 1 {
+			t.Errorf("dialled %d times, though the booter sent heartbeats", len(b.dialled()))
 		}
 		b.deliver("ur.broadcast.sysinfo.77", "{}")
 		b.deliver("ur.broadcast.other.78", "{}")
@@ -269,14 +277,16 @@ func TestReconnect(t *testing.T) {
 	inTime(t, func(_ context.Context, m Message) Reply { return Reply{Stdout: m.ID} }, func(t *testing.T, b *booter, _ <-chan error) {
 		b.deliver("ur.execute."+uuid+".id1", `{"type":"script","script":"x"}`)
 		synctest.Wait()
+		b.mu.Lock()
 		b.conn.Close()
+		b.mu.Unlock()
 		time.Sleep(1500 * time.Millisecond)
 		synctest.Wait()
 		b.do(func(s *amqp.Session) { s.Close(amqp.ConnectionForced, "the booter stops") })
 		time.Sleep(31 * time.Second)
 		synctest.Wait()
-		if len(b.dials) != 3 || b.dials[1].Sub(b.dials[0]) != time.Second || b.dials[2].Sub(b.dials[1]) != 30*time.Second+500*time.Millisecond {
-			t.Errorf("dialled at %v", b.dials)
+		if d := b.dialled(); len(d) != 3 || d[1].Sub(d[0]) != time.Second || d[2].Sub(d[1]) != 30*time.Second+500*time.Millisecond {
+			t.Errorf("dialled at %v", d)
 		}
 		if keys, _ := b.all("ur.startup."); len(keys) != 1 {
 			t.Errorf("started %d times", len(keys))
@@ -323,13 +333,13 @@ func TestSilentBooter(t *testing.T) {
 		b.mu.Unlock()
 		time.Sleep(59 * time.Second)
 		synctest.Wait()
-		if len(b.dials) != 1 {
+		if len(b.dialled()) != 1 {
 			t.Error("gave up too early")
 		}
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
-		if len(b.dials) != 2 {
-			t.Errorf("dialled %d times", len(b.dials))
+		if len(b.dialled()) != 2 {
+			t.Errorf("dialled %d times", len(b.dialled()))
 		}
 	})
 }
