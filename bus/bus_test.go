@@ -214,6 +214,8 @@ func TestExecute(t *testing.T) {
 		b.deliver("ur.execute."+uuid+".id4", `{}`)
 		b.deliver("ur.execute."+uuid+".id5", `not JSON`)
 		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
 		if len(ran) != 2 {
 			t.Fatalf("ran %+v", ran)
 		}
