@@ -26,7 +26,7 @@ func TestRandomWalks(t *testing.T) {
 			most = 10 // the rows are the same, and this engine is slower
 		}
 		if os.Getenv("MUSTER_SOAK") != "" {
-			w.steps, most = 100, 1000
+			w.steps, most = 60, 100
 		}
 		n := 0
 		rapid.Check(t, func(r *rapid.T) {
