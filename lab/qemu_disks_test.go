@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -37,11 +38,19 @@ func withZFS(t *testing.T, script string) string {
 	return string(out)
 }
 
-// foreignPool makes a pool by the name of ours, of nobody we know, on one of
-// a machine's disks.
-func foreignPool(t *testing.T, m *Machine, disk int) {
+// foreignPool makes a disk with a pool by the name of ours, of nobody we know.
+func foreignPool(t *testing.T) string {
 	t.Helper()
-	withZFS(t, fmt.Sprintf("zpool create -m none zones %s && zfs create -o mountpoint=none zones/precious && zpool export zones", m.Disk(disk)))
+	file := filepath.Join(t.TempDir(), "foreign.raw")
+	f, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.Truncate(256<<20), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	withZFS(t, fmt.Sprintf("zpool create -m none zones %s && zfs create -o mountpoint=none zones/precious && zpool export zones", file))
+	return file
 }
 
 // onDisks looks at the disks of a machine that is off, with tools of its own:

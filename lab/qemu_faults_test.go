@@ -73,27 +73,36 @@ func cameBack(t *testing.T, ctx context.Context, s *Site, m *Machine) {
 	checkNode(t, ctx, s, m)
 }
 
-// A pool by the name of ours that is somebody else's stops the setup, even on
-// a disk that the plan leaves alone; and it is not touched.
+// A pool by the name of ours that is somebody else's stops a setup, even on a
+// disk that the plan does not name; and it is not touched. Here the disk is put
+// in after the operator has seen the plan, so that only the machine can notice.
 func TestLabForeignPool(t *testing.T) {
-	ctx, s := newLab(t, 6*time.Minute)
-	m, err := s.Segment.NewMachine(ctx, s.Dir, MachineSpec{Name: "foreign", Firmware: BIOS, UUID: "00112233-4455-6677-8899-aabbccddf001",
-		MAC: "52:54:00:77:f0:01", Serial: "LABF0001", Disks: []int64{1 << 30, 1 << 30, 1 << 30}})
-	if err != nil {
+	ctx, s := newLab(t, 8*time.Minute)
+	m := s.machine(t, ctx, 1, BIOS)
+	foreign := foreignPool(t)
+	first := surveyed(t, ctx, s, m)
+	if err := m.PlugDisk(ctx, foreign, "STRANGE1"); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(m.Cut)
-	foreignPool(t, m, 2)
-	r := surveyed(t, ctx, s, m)
-	if len(r.Disks) != 3 || len(r.Disks[2].Contents) == 0 || r.Disks[2].Contents[0].Name != muster.PoolName {
-		t.Fatalf("the survey does not show the foreign pool: %+v", r.Disks)
-	}
-	approve(t, ctx, s, m, muster.SetupRequest{Layout: "mirror", Exclude: []string{r.Disks[2].Path}})
-	r = must[muster.Registration](t)(s.WaitRegistration(ctx, m, "is refused", failedWith("zones", r.Disks[2].Contents[0].GUID)))
+	approve(t, ctx, s, m, muster.SetupRequest{Layout: "mirror"})
+	r := must[muster.Registration](t)(s.WaitRegistration(ctx, m, "is refused", failedWith("zones", "guid")))
 	t.Log("the reason:", r.LastSetupError)
 	noKeys(t, ctx, s, m)
+	// The next survey shows it, and then no plan is offered at all.
+	if err := m.Reset(); err != nil {
+		t.Fatal(err)
+	}
+	r = must[muster.Registration](t)(s.WaitRegistration(ctx, m, "is surveyed anew", func(r muster.Registration) bool {
+		return r.SurveyedAt != nil && r.SurveyedAt.After(*first.SurveyedAt) && len(r.Disks) == 3
+	}))
+	if c := r.Disks[2].Contents; len(c) == 0 || c[0].Name != muster.PoolName || c[0].Stamp != "" || c[0].GUID == "" {
+		t.Errorf("the survey shows of the foreign pool: %+v", c)
+	}
+	if _, err := s.Operator.PlanSetup(ctx, m.UUID, muster.SetupRequest{}); !muster.IsCode(err, muster.CodeConflict) {
+		t.Errorf("a plan with a foreign pool in the machine: %v", err)
+	}
 	m.Cut()
-	withZFS(t, fmt.Sprintf("mkdir /run/d; ln -s %s /run/d/disk; zpool import -d /run/d zones; zfs list zones/precious; zpool export zones", m.Disk(2)))
+	withZFS(t, fmt.Sprintf("mkdir /run/d; ln -s %s /run/d/disk; zpool import -d /run/d zones; zfs list zones/precious; zpool export zones", foreign))
 }
 
 var buildsPool = regexp.MustCompile(`muster-host: setup .*building the pool`)

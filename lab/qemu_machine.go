@@ -204,6 +204,32 @@ func (m *Machine) command(c string) error {
 	return q.do(c, nil)
 }
 
+// PlugDisk puts another disk into the running machine, and waits until its
+// driver has taken it. It stays until the power goes.
+func (m *Machine) PlugDisk(ctx context.Context, file, serial string) error {
+	q, err := m.qmp()
+	if err != nil {
+		return err
+	}
+	if err := q.do("blockdev-add", map[string]any{"driver": "raw", "node-name": "more", "file": map[string]any{"driver": "file", "filename": file}}); err != nil {
+		return err
+	}
+	if err := q.do("device_add", map[string]any{"driver": "virtio-blk-pci", "id": "more", "drive": "more", "serial": serial}); err != nil {
+		return err
+	}
+	for {
+		st, err := q.ask("x-query-virtio-status", map[string]any{"path": "/machine/peripheral/more/virtio-backend"})
+		if err != nil || strings.Contains(string(st), "DRIVER_OK") {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s does not take the disk: %w%s", m.Name, ctx.Err(), m.Tail())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
 // Unplug pulls the machine's network cable, or puts it back.
 func (m *Machine) Unplug(ctx context.Context, off bool) error { return m.seg.Unplug(ctx, m.tap, off) }
 

@@ -38,8 +38,13 @@ func dialQMP(path string, within time.Duration) (*qmp, error) {
 	}
 }
 
-// do executes one command and waits for its answer; events are passed over.
 func (q *qmp) do(command string, args map[string]any) error {
+	_, err := q.ask(command, args)
+	return err
+}
+
+// ask executes one command and waits for its answer; events are passed over.
+func (q *qmp) ask(command string, args map[string]any) (json.RawMessage, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.conn.SetDeadline(time.Now().Add(20 * time.Second))
@@ -48,7 +53,7 @@ func (q *qmp) do(command string, args map[string]any) error {
 		req["arguments"] = args
 	}
 	if err := json.NewEncoder(q.conn).Encode(req); err != nil {
-		return fmt.Errorf("QEMU's monitor: %s: %w", command, err)
+		return nil, fmt.Errorf("QEMU's monitor: %s: %w", command, err)
 	}
 	for {
 		var r struct {
@@ -58,13 +63,13 @@ func (q *qmp) do(command string, args map[string]any) error {
 			} `json:"error"`
 		}
 		if err := q.in.Decode(&r); err != nil {
-			return fmt.Errorf("QEMU's monitor: %s: %w", command, err)
+			return nil, fmt.Errorf("QEMU's monitor: %s: %w", command, err)
 		}
 		switch {
 		case r.Error != nil:
-			return fmt.Errorf("QEMU's monitor: %s: %s", command, r.Error.Desc)
+			return nil, fmt.Errorf("QEMU's monitor: %s: %s", command, r.Error.Desc)
 		case r.Return != nil:
-			return nil
+			return r.Return, nil
 		}
 	}
 }
