@@ -107,31 +107,42 @@ func TestLabForeignPool(t *testing.T) {
 
 var buildsPool = regexp.MustCompile(`muster-host: setup .*building the pool`)
 
-// The power goes while the pool is being built. The machine comes back as
-// another session; the first approval is dead, and a second one goes through.
+// The power goes in the middle of a setup. The machine comes back as another
+// session; the first approval is dead, and a second one goes through, over
+// whatever the first has left.
 func TestLabPowerCut(t *testing.T) {
-	ctx, s := newLab(t, 8*time.Minute)
-	m := s.machine(t, ctx, 1, BIOS)
-	surveyed(t, ctx, s, m)
-	mark := m.Mark()
-	first := approve(t, ctx, s, m, muster.SetupRequest{Layout: "mirror"})
-	must[Line](t)(m.WaitFor(ctx, mark, buildsPool))
-	m.Cut()
-	if err := m.PowerOn(); err != nil {
-		t.Fatal(err)
+	for _, at := range []struct {
+		name string
+		seen *regexp.Regexp
+	}{
+		{"while the pool is built", buildsPool},
+		{"before the credential is stored", regexp.MustCompile(`muster-host: setup .*storing the credential`)},
+	} {
+		t.Run(at.name, func(t *testing.T) {
+			ctx, s := newLab(t, 8*time.Minute)
+			m := s.machine(t, ctx, 1, BIOS)
+			surveyed(t, ctx, s, m)
+			mark := m.Mark()
+			first := approve(t, ctx, s, m, muster.SetupRequest{Layout: "mirror"})
+			must[Line](t)(m.WaitFor(ctx, mark, at.seen))
+			m.Cut()
+			if err := m.PowerOn(); err != nil {
+				t.Fatal(err)
+			}
+			r := must[muster.Registration](t)(s.WaitRegistration(ctx, m, "waits again, with a reason", func(r muster.Registration) bool {
+				return r.State == muster.AwaitingSetup && r.LastSetupError != "" && r.SurveyedAt != nil
+			}))
+			t.Log("the reason:", r.LastSetupError)
+			noKeys(t, ctx, s, m)
+			second := approve(t, ctx, s, m, muster.SetupRequest{Layout: "mirror", Rebuild: true})
+			if second.Epoch <= first.Epoch {
+				t.Errorf("epoch %d after %d", second.Epoch, first.Epoch)
+			}
+			cameBack(t, ctx, s, m)
+			m.Cut()
+			checkDisks(t, ctx, s, m)
+		})
 	}
-	r := must[muster.Registration](t)(s.WaitRegistration(ctx, m, "waits again, with a reason", func(r muster.Registration) bool {
-		return r.State == muster.AwaitingSetup && r.LastSetupError != "" && r.SurveyedAt != nil
-	}))
-	t.Log("the reason:", r.LastSetupError)
-	noKeys(t, ctx, s, m)
-	second := approve(t, ctx, s, m, muster.SetupRequest{Layout: "mirror", Rebuild: true})
-	if second.Epoch <= first.Epoch {
-		t.Errorf("epoch %d after %d", second.Epoch, first.Epoch)
-	}
-	cameBack(t, ctx, s, m)
-	m.Cut()
-	checkDisks(t, ctx, s, m)
 }
 
 // impersonate speaks on the bus as a machine that it is not.
@@ -209,7 +220,7 @@ func told(t *testing.T, ctx context.Context, s *Site, m *Machine, words ...strin
 func TestLabImpostor(t *testing.T) {
 	ctx, s := newLab(t, 8*time.Minute)
 	m := s.machine(t, ctx, 1, BIOS)
-	surveyed(t, ctx, s, m)
+	seen := surveyed(t, ctx, s, m)
 	b := must[muster.BootRecord](t)(s.Operator.BootRecord(ctx, m.MAC))
 	if err := m.Freeze(); err != nil { // so that it neither answers nor objects
 		t.Fatal(err)
@@ -226,7 +237,7 @@ func TestLabImpostor(t *testing.T) {
 	heard := overhear(ctx, c)
 	r := must[muster.Registration](t)(s.WaitRegistration(ctx, m, "is void, and its source named", failedWith(b.Address)))
 	t.Log("the reason:", r.LastSetupError)
-	t.Log("the audit:", string(told(t, ctx, s, m, b.Address).Detail))
+	t.Log("the audit:", string(told(t, ctx, s, m, "void", b.Address).Detail))
 	noKeys(t, ctx, s, m)
 	c.Close()
 	for d := range heard {
@@ -244,7 +255,7 @@ func TestLabImpostor(t *testing.T) {
 		t.Fatal(err)
 	}
 	must[muster.Registration](t)(s.WaitRegistration(ctx, m, "is surveyed anew", func(n muster.Registration) bool {
-		return n.State == muster.AwaitingSetup && n.SurveyedAt != nil && n.SurveyedAt.After(*r.SurveyedAt)
+		return n.State == muster.AwaitingSetup && n.SurveyedAt != nil && n.SurveyedAt.After(*seen.SurveyedAt)
 	}))
 	second := approve(t, ctx, s, m, muster.SetupRequest{Layout: "mirror"})
 	if second.Epoch <= first.Epoch {
