@@ -55,7 +55,10 @@ type SetupPlan struct {
 	Hostname    string       `json:"hostname,omitempty"`
 	Rebuild     bool         `json:"rebuild,omitempty"`
 	Image       *ImageRef    `json:"assigned_pi,omitempty"`
-	Warnings    []string     `json:"warnings,omitempty"`
+	// PublicKey is what the machine announced at this boot: a plan is for this
+	// boot of this machine, and not for another that says the same of itself.
+	PublicKey string   `json:"public_key,omitempty"`
+	Warnings  []string `json:"warnings,omitempty"`
 	// Digest covers everything above: what the operator saw is what is approved.
 	Digest string `json:"digest"`
 }

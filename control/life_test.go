@@ -3,6 +3,7 @@ package control_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -332,6 +333,45 @@ func TestTwoMachinesOneUUID(t *testing.T) {
 		if r := p.registration(m.uuid); r.Disks[0].Serial != "D1-0" {
 			p.Errorf("the twin's disks were written down: %+v", r.Disks)
 		}
+	})
+}
+
+// An operator looks at a plan; before the approval, somebody on the segment
+// announces itself in the machine's own words, with a key of its own. What was
+// seen was another machine, and whoever that is gets nothing for it.
+func TestApprovalIsForTheMachineThatWasSeen(t *testing.T) {
+	engines(t, func(p *place) {
+		ctx := p.Context()
+		p.content()
+		m := p.bare(1)
+		plan := m.ready()
+		right := muster.SetupApproval{Plan: plan.Digest, Confirm: m.serial}
+
+		twin := *m
+		twin.boot()
+		_, err := twin.announce()
+		p.ok(err)
+		_, err = p.admin.ApproveSetup(ctx, m.uuid, right)
+		p.refused(err, muster.CodeConflict)
+		p.ok(twin.survey())
+		_, err = p.admin.ApproveSetup(ctx, m.uuid, right)
+		p.refused(err, muster.CodeConflict)
+		if r := p.registration(m.uuid); r.State != muster.AwaitingSetup || r.SetupEpoch != 0 || r.BoundKeyID != "" {
+			p.Fatalf("approved: %+v", r)
+		}
+
+		// The machine itself comes back on a new connection of the same boot:
+		// once it was surveyed, what was seen is true again.
+		m.session = fmt.Sprintf("%032x", sessions.Add(1))
+		_, err = m.announce()
+		p.ok(err)
+		_, err = p.admin.ApproveSetup(ctx, m.uuid, right)
+		p.refused(err, muster.CodeConflict)
+		p.ok(m.survey())
+		grant := must(p, func(ctx context.Context) (muster.SetupGrant, error) { return p.admin.ApproveSetup(ctx, m.uuid, right) })
+		_, err = twin.take(grant.Epoch)
+		p.refused(err, muster.CodeConflict)
+		m.opened(grant.Epoch)
 	})
 }
 

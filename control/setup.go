@@ -40,7 +40,7 @@ func (s session) prepare(ctx context.Context, uuid string, q muster.SetupRequest
 	if p.plan, err = layout.Realize(uuid, p.registration.Serial, p.registration.Disks, q); err != nil {
 		return p, err
 	}
-	p.plan.Image = policy.EnrollmentPI
+	p.plan.Image, p.plan.PublicKey = policy.EnrollmentPI, p.session.PublicKey
 	p.plan.Digest = setup.PlanDigest(p.plan)
 	return p, nil
 }

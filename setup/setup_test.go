@@ -215,6 +215,7 @@ func TestPlanDigestCoversEverything(t *testing.T) {
 		"rebuild":  func(p *muster.SetupPlan) { p.Rebuild = true },
 		"warnings": func(p *muster.SetupPlan) { p.Warnings = []string{"w"} },
 		"image":    func(p *muster.SetupPlan) { p.Image = &muster.ImageRef{Name: "i"} },
+		"boot":     func(p *muster.SetupPlan) { p.PublicKey = "k" },
 	} {
 		p := plan()
 		if change(&p); setup.PlanDigest(p) == a.Digest {
