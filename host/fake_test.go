@@ -35,6 +35,7 @@ type machine struct {
 	cut      int // power goes out at this effect, counted from 1; 0: never
 	fail     map[string]error
 	badClock bool
+	always   bool // its operator says rebuild, whatever is there
 }
 
 type pool struct {

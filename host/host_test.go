@@ -32,7 +32,7 @@ func approve(m *machine) (setup.Order, error) {
 	if err != nil {
 		return setup.Order{}, err
 	}
-	p, err := layout.Realize(m.uuid, "S1", disks, muster.SetupRequest{Hostname: "n1"})
+	p, err := layout.Realize(m.uuid, "S1", disks, muster.SetupRequest{Hostname: "n1", Rebuild: m.always})
 	if muster.IsCode(err, muster.CodeConflict) {
 		p, err = layout.Realize(m.uuid, "S1", disks, muster.SetupRequest{Hostname: "n1", Rebuild: true})
 	}
@@ -126,6 +126,7 @@ func TestSetupRefuses(t *testing.T) {
 		{"pool without stamp", nil, func(m *machine, o *setup.Order) { add(m, "78", "zones", "") }, "(guid 78) without a stamp"},
 		{"own pool, no rebuild", nil, func(m *machine, o *setup.Order) { add(m, "79", "zones", me) }, "does not say rebuild"},
 		{"two own pools", func(m *machine) { add(m, "80", "zones", me, m.disks[0].Identity()) }, func(m *machine, o *setup.Order) { add(m, "81", "zones", me) }, "guid 80 and 81"},
+		{"own pool that the operator never saw", func(m *machine) { m.always = true }, func(m *machine, o *setup.Order) { add(m, "82", "zones", me) }, "(guid 82) was not there when the setup was approved"},
 		{"dry run", nil, func(m *machine, o *setup.Order) { m.fail["dry run"] = errors.New("one disk is in use") }, "in use"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

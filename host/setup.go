@@ -3,6 +3,7 @@ package host
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -179,10 +180,25 @@ func (j *job) pools() error {
 		case j.own != nil:
 			return fmt.Errorf("two pools '%s' (guid %s and %s) carry this machine's stamp: take one of them out", p.Name, j.own.GUID, p.GUID)
 		}
+		if !shows(j.plan, p) {
+			return fmt.Errorf("this machine's %s pool '%s' (guid %s) was not there when the setup was approved: look at the plan again", p.Kind, p.Name, p.GUID)
+		}
 		own := p
 		j.own = &own
 	}
 	return nil
+}
+
+// shows tells whether a plan names a pool as on one of the disks, used or not,
+// that the operator saw: a rebuild gives up no other.
+func shows(p muster.SetupPlan, pool Pool) bool {
+	seen := p.Members()
+	for _, u := range p.Unused {
+		seen = append(seen, u.Disk)
+	}
+	return slices.ContainsFunc(seen, func(d muster.Disk) bool {
+		return slices.ContainsFunc(d.Contents, func(c muster.Content) bool { return c.Name == pool.Name && c.GUID == pool.GUID })
+	})
 }
 
 func (j *job) giveUp() error {
