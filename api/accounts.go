@@ -45,7 +45,7 @@ func (a *API) aboutItself() {
 }
 
 func (a *API) accounts() {
-	add(a, op{method: post, path: "/v1/login", id: "login", summary: "Exchange a password for a token", acts: may(muster.ActLogin)},
+	add(a, op{method: post, path: "/v1/login", id: "login", summary: "Exchange a password for a token", acts: may(muster.ActLogin), limit: loginLimit},
 		func(ctx context.Context, s Session, in *body[muster.Login]) (muster.Token, error) {
 			return s.Login(ctx, in.Body)
 		})

@@ -9,9 +9,13 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
+	"path"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -63,14 +67,15 @@ type API struct {
 	mux    *http.ServeMux
 	huma   huma.API
 	routes []Route
-	spec   []byte // the OpenAPI document
+	spec   []byte        // the OpenAPI document
+	large  chan struct{} // strangers' large bodies under way
 	drain  context.Context
 	stop   context.CancelFunc
 }
 
 // New makes an API on a service.
 func New(svc Service, o Options) *API {
-	a := &API{svc: svc, log: o.Log, mux: http.NewServeMux()}
+	a := &API{svc: svc, log: o.Log, mux: http.NewServeMux(), large: make(chan struct{}, largeAtOnce)}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
 	}
@@ -135,7 +140,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			if v == http.ErrAbortHandler {
 				panic(v)
 			}
-			a.log.Error("a request handler panicked", "method", r.Method, "path", r.URL.Path, "panic", v)
+			a.log.Error("a request handler panicked", "method", fmt.Sprintf("%.32s", r.Method), "path", shownPath(r), "panic", v)
 			if out.status == 0 {
 				writeProblem(out, muster.Problemf(muster.CodeInternal, "muster failed at this request; its log says where"))
 			}
@@ -159,24 +164,59 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mux.ServeHTTP(out, r)
 }
 
-// badURL refuses what no key or name can contain, before anything else looks.
+// badURL refuses what no key or name can contain, and what could be understood
+// in two ways, before anything else looks.
 func badURL(r *http.Request) *muster.Problem {
 	bad := func(s string) bool { return strings.ContainsRune(s, 0) || !utf8.ValidString(s) }
 	if bad(r.URL.Path) {
 		return muster.Invalid("path", "may not contain NUL or bytes that are not UTF-8")
 	}
+	if p := r.URL.EscapedPath(); r.Method != http.MethodConnect && p != "*" && !clean(p) {
+		return nothingAt(r) // the mux would answer with a redirect
+	}
 	if r.URL.RawQuery == "" {
 		return nil
 	}
-	for name, values := range r.URL.Query() {
-		for _, v := range values {
-			if bad(name) || bad(v) {
-				return muster.Invalid(strings.ToValidUTF8(strings.ReplaceAll(name, "\x00", ""), ""),
-					"may not contain NUL or bytes that are not UTF-8")
-			}
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil { // whose text may repeat a poll token
+		return muster.Invalid("query", "is not well formed: a name or value is encoded wrongly")
+	}
+	for name, values := range query {
+		if bad(name) {
+			return muster.Invalid("query", "may not contain NUL or bytes that are not UTF-8")
+		}
+		if bad(values[0]) {
+			return muster.Invalid(name, "may not contain NUL or bytes that are not UTF-8")
+		}
+		if len(values) > 1 {
+			return muster.Invalid(name, "is there more than once")
 		}
 	}
 	return nil
+}
+
+func clean(p string) bool {
+	c := path.Clean(p)
+	if c != "/" && strings.HasSuffix(p, "/") {
+		c += "/"
+	}
+	return c == p
+}
+
+func nothingAt(r *http.Request) *muster.Problem {
+	return muster.Problemf(muster.CodeNotFound, "there is nothing at %s; /openapi.json lists what there is", shownPath(r))
+}
+
+var secretInPath = regexp.MustCompile(`(mus(?:op)?_[a-z2-7]{12}_)[A-Za-z0-9_-]+`)
+
+// shownPath is a request's path for logs and people: without a secret that
+// somebody put where an id belongs, and short.
+func shownPath(r *http.Request) string {
+	p := secretInPath.ReplaceAllString(r.URL.Path, "${1}…")
+	if len(p) > 256 {
+		p = strings.ToValidUTF8(p[:256], "") + "…"
+	}
+	return p
 }
 
 // noRoute turns the mux's own plain-text answers into problems.
@@ -186,12 +226,12 @@ func (a *API) noRoute(w http.ResponseWriter, r *http.Request, h http.Handler) {
 	if probe.status == http.StatusMethodNotAllowed {
 		allow := probe.Header().Get("Allow")
 		w.Header().Set("Allow", allow)
-		p := muster.Problemf(muster.CodeNotAllowed, "%s is not possible on %s", r.Method, r.URL.Path)
+		p := muster.Problemf(muster.CodeNotAllowed, "%.32s is not possible on %s", r.Method, shownPath(r))
 		p.Allowed = strings.Split(allow, ", ")
 		writeProblem(w, p)
 		return
 	}
-	writeProblem(w, muster.Problemf(muster.CodeNotFound, "there is nothing at %s; /openapi.json lists what there is", r.URL.Path))
+	writeProblem(w, nothingAt(r))
 }
 
 // logRequest writes one line: never the query (poll tokens), a header or a body.
@@ -206,7 +246,7 @@ func (a *API) logRequest(r *http.Request, q *asked, status int, took time.Durati
 	if !a.log.Enabled(r.Context(), level) {
 		return
 	}
-	attrs := []slog.Attr{slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", status),
+	attrs := []slog.Attr{slog.String("method", fmt.Sprintf("%.32s", r.Method)), slog.String("path", shownPath(r)), slog.Int("status", status),
 		slog.Duration("took", took), slog.String("source", source(r.RemoteAddr)), slog.String("caller", q.caller.String())}
 	if q.err != nil {
 		attrs = append(attrs, slog.String("error", q.err.Error()))

@@ -87,6 +87,19 @@ func TestBadInput(t *testing.T) {
 		{"over the limit", "POST", u + "/plan-setup", "admin", `{"hostname":"` + mib + `"}`, 413, nil},
 		{"20 MiB", "POST", "/v1/booter/announce", "key-ur_enroll", `{"mac":"` + strings.Repeat(mib, 20) + `"}`, 413, nil},
 		{"blob without a length", "PUT", "/v1/blobs/d", "admin", "", 400, []string{"Content-Length"}},
+		{"twice", "POST", "/v1/keys", "admin", `{"scope":"booter","scope":"full"}`, 400, []string{"scope"}},
+		{"twice, nested", "PUT", "/v1/boot-policy", "admin", `{"allow":[{},{"mac_prefix":"52:54","mac_prefix":""}]}`, 400, []string{"allow[1].mac_prefix"}},
+		{"sysinfo twice", "POST", "/v1/agent/register", "", `{"sysinfo":{},"sysinfo":{}}`, 400, []string{"sysinfo"}},
+		{"deep", "POST", "/v1/agent/register", "", `{"sysinfo":` + strings.Repeat("[", 9999), 400, []string{"sysinfo"}},
+		{"many values", "POST", "/v1/agent/register", "", `{"sysinfo":[` + strings.Repeat("0,", 60_000) + "0]}", 400, []string{"sysinfo"}},
+		{"many values in an array", "POST", "/v1/agent/register", "", `[` + strings.Repeat("0,", 60_000) + "0]", 400, []string{"[49999]"}},
+		{"query twice", "GET", "/v1/registrations?limit=1&limit=2", "viewer", "", 400, []string{"limit"}},
+		{"query not well formed", "GET", "/v1/registrations?state=%zz", "viewer", "", 400, []string{"query"}},
+		{"query with a semicolon", "GET", "/v1/registrations?state=pending;limit=1", "viewer", "", 400, []string{"query"}},
+		{"NUL in a query's name", "GET", "/v1/registrations?%00=1", "viewer", "", 400, []string{"query"}},
+		{"double slash", "GET", "/v1//nodes", "viewer", "", 404, nil},
+		{"dots", "POST", "/v1/x/../keys", "admin", `{"scope":"full"}`, 404, nil},
+		{"a password as large as a book", "POST", "/v1/login", "", `{"name":"a","password":"` + mib + `"}`, 413, nil},
 		{"no such path", "GET", "/v1/machines", "admin", "", 404, nil},
 		{"no such method", "DELETE", "/v1/boot-policy", "admin", "", 405, nil},
 		{"delete a boot record", "DELETE", "/v1/boot-records/m", "admin", "", 405, nil},
@@ -175,6 +188,12 @@ func TestNothingSecretIsWritten(t *testing.T) {
 	note(send(a, "GET", "/v1/agent/register/status?poll_token="+secret, "", ""))
 	note(send(a, "GET", "/v1/agent/register/status?wait=x&poll_token="+secret, "", ""))
 	note(send(a, "GET", "/v1/registrations", secret, ""))
+	note(send(a, "GET", "/v1/agent/register/status?poll_token="+secret+"%zz", "", ""))
+	note(send(a, "GET", "/v1/agent/register/status?poll_token=a&poll_token="+secret, "", ""))
+	const key = "mus_abcdefgh2345_" + secret // a key where its id belongs
+	note(send(a, "DELETE", "/v1/keys/"+key, "admin", ""))
+	note(send(a, "GET", "/v1/keyz/"+key, "admin", ""))
+	note(send(a, "FOO", "/v1/keys/"+key, "admin", ""))
 	note(send(a, "GET", "/v1/registrations?state="+secret, "viewer", ""))
 	if !strings.Contains(log.String(), "the store is on fire") || strings.Contains(answers.String(), "on fire") {
 		t.Errorf("the cause of a failure belongs in the log and not in the answer")
@@ -182,8 +201,8 @@ func TestNothingSecretIsWritten(t *testing.T) {
 	if strings.Contains(log.String(), secret) || strings.Contains(answers.String(), secret) {
 		t.Errorf("a secret was written:\n%s\n%s", log.String(), answers.String())
 	}
-	if n := strings.Count(log.String(), "msg=request"); n != 8 {
-		t.Errorf("%d requests were logged, want 8", n)
+	if n := strings.Count(log.String(), "msg=request"); n != 13 {
+		t.Errorf("%d requests were logged, want 13", n)
 	}
 }
 
@@ -275,4 +294,65 @@ func FuzzBody(f *testing.F) {
 			t.Errorf("%d for %q: %s", w.Code, body, w.Body)
 		}
 	})
+}
+
+// TestAnswerIsBounded: an answer must not repeat a whole request.
+func TestAnswerIsBounded(t *testing.T) {
+	a := api.New(new(fake), api.Options{})
+	var b strings.Builder
+	for i := range 40_000 {
+		fmt.Fprintf(&b, `"k%06d":0,`, i)
+	}
+	for name, w := range map[string]*httptest.ResponseRecorder{
+		"unknown fields":  send(a, "POST", "/v1/agent/register", "", "{"+b.String()+`"z":0}`),
+		"one long name":   send(a, "POST", "/v1/agent/register", "", `{"`+strings.Repeat("n", 900_000)+`":0}`),
+		"a long path":     send(a, "GET", "/"+strings.Repeat("n", 60_000), "", ""),
+		"a long query":    send(a, "GET", "/v1/version?"+strings.Repeat("n", 60_000)+"=1", "", ""),
+		"a secret's path": send(a, "GET", "/"+strings.Repeat("é", 60_000), "", ""),
+	} {
+		if problemOf(t, w); w.Code < 400 || w.Code >= 500 || w.Body.Len() > 8_000 {
+			t.Errorf("%s: %d with %d bytes", name, w.Code, w.Body.Len())
+		}
+	}
+}
+
+// TestStrangersLargeBodies come only so many at once; small ones and callers
+// that are known do not wait for them.
+func TestStrangersLargeBodies(t *testing.T) {
+	a := api.New(new(fake), api.Options{})
+	const at = "/v1/agent/register"
+	small := `{"server_uuid":"u","hostname":"h","sysinfo":{}}`
+	large := `{"server_uuid":"u","hostname":"h","sysinfo":{"a":"` + strings.Repeat("x", 70_000) + `"}}`
+	var stalled []*io.PipeWriter
+	done := make(chan int, 100)
+	for range 16 {
+		r, w := io.Pipe()
+		req := httptest.NewRequest("POST", at, r) // no length: it may become large
+		out := httptest.NewRecorder()
+		go func() { a.ServeHTTP(out, req); done <- out.Code }()
+		if _, err := w.Write([]byte("{")); err != nil { // returns when it is being read
+			t.Fatal(err)
+		}
+		stalled = append(stalled, w)
+	}
+	if w := send(a, "POST", at, "", large); w.Code != 503 || w.Header().Get("Retry-After") == "" {
+		t.Errorf("the 17th large body: %d %s", w.Code, w.Body)
+	}
+	if w := send(a, "POST", at, "", small); w.Code != 200 {
+		t.Errorf("a small body: %d %s", w.Code, w.Body)
+	}
+	if w := send(a, "POST", "/v1/keys", "admin", `{"scope":"full","comment":"`+strings.Repeat("x", 70_000)+`"}`); w.Code == 503 {
+		t.Errorf("an operator waits for strangers: %s", w.Body)
+	}
+	for _, w := range stalled {
+		w.Close()
+	}
+	for range stalled {
+		if code := <-done; code != 400 {
+			t.Errorf("a body cut short: %d", code)
+		}
+	}
+	if w := send(a, "POST", at, "", large); w.Code != 200 {
+		t.Errorf("a large body, later: %d %s", w.Code, w.Body)
+	}
 }

@@ -42,6 +42,13 @@ func init() {
 	huma.ValidateStrictCasing = true
 }
 
+// Bounds of what a problem says of a request: an answer must not be larger than
+// what was asked.
+const (
+	maxErrors = 20
+	maxName   = 128 // bytes of a field's name, which may come from outside
+)
+
 // newError makes our problem of what huma finds wrong. Every way of being
 // wrong is 400, with the fields' names. Values are never repeated: they may be
 // secrets.
@@ -57,6 +64,9 @@ func newError(status int, msg string, errs ...error) huma.StatusError {
 	for _, err := range errs {
 		if err == nil || code == muster.CodeInternal || msg == "cannot read request body" {
 			continue
+		}
+		if len(p.Errors) == maxErrors {
+			break
 		}
 		p.Errors = append(p.Errors, fieldOf(err))
 	}
@@ -101,6 +111,9 @@ func fieldOf(err error) muster.FieldError {
 	}
 	if msg == "unexpected property" {
 		msg = "is not a field of this request"
+	}
+	if len(field) > maxName {
+		field = strings.ToValidUTF8(field[:maxName], "") + "…"
 	}
 	return muster.FieldError{Field: field, Message: msg}
 }

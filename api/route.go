@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"muster.internal"
 )
@@ -16,6 +17,14 @@ import (
 const (
 	bodyLimit    = 1 << 20
 	sysinfoLimit = 6 << 20
+	loginLimit   = 4 << 10
+)
+
+// What strangers may make this process hold: bodies above largeBody come only
+// so many at once. A machine that says less of itself never waits for them.
+const (
+	largeBody   = 64 << 10
+	largeAtOnce = 16
 )
 
 // bodyTimeout bounds how long a JSON body may take to arrive.
@@ -141,7 +150,32 @@ func (a *API) admit(ctx huma.Context, next func(huma.Context)) {
 		a.refuse(ctx, muster.Problemf(muster.CodeForbidden, "%s may not do this (%s)", reach(caller), acts[0]))
 		return
 	}
+	switch size, limit := sizeOf(ctx), ctx.Operation().MaxBodyBytes-1; {
+	case !takesJSON(ctx.Operation()):
+	case size > limit: // said in advance: refused unread
+		a.refuse(ctx, muster.Problemf(muster.CodeTooLarge, "%s", sentence(http.StatusRequestEntityTooLarge, "")))
+		return
+	case caller.Operator == "" && caller.KeyID == "" && limit > largeBody && (size < 0 || size > largeBody):
+		select {
+		case a.large <- struct{}{}:
+			defer func() { <-a.large }()
+		default:
+			a.refuse(ctx, (*muster.Problem)(unavailable("too many large requests at once; come again")))
+			return
+		}
+	}
 	next(huma.WithValue(ctx, sessionKey{}, a.svc.As(caller)))
+}
+
+// takesJSON is false for what has no body and for blobs, which have no limit.
+func takesJSON(o *huma.Operation) bool {
+	return o.RequestBody != nil && o.RequestBody.Content["application/json"] != nil
+}
+
+// sizeOf is the length that a request gives of its body; below 0 it gives none.
+func sizeOf(ctx huma.Context) int64 {
+	r, _ := humago.Unwrap(ctx)
+	return r.ContentLength
 }
 
 func mayAny(c muster.Caller, acts []muster.Action) bool {

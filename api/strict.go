@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,20 +25,28 @@ func splitMark(s string) (field, msg string, ok bool) {
 	return parts[1], parts[2], true
 }
 
+// Bounds of a body beside its length: a few bytes of JSON can become a hundred
+// times as much memory.
+const (
+	maxValues = 50_000
+	maxDepth  = 64
+)
+
 // unmarshalStrict decodes JSON and refuses what Go's decoder lets through: NUL
-// in a string (no database takes it) and bytes that are not UTF-8. It is
-// called twice a request, first into an any, where the strings are looked at.
+// in a string (no database takes it), a name that comes twice (of which
+// somebody else may read the other one), and bytes that are not UTF-8. It is
+// called twice a request, first into an any, before which the text is looked at.
 func unmarshalStrict(data []byte, v any) error {
 	if !utf8.Valid(data) {
 		return errors.New("must be UTF-8")
 	}
+	if _, first := v.(*any); first {
+		if err := inspect(data); err != nil {
+			return err
+		}
+	}
 	if err := json.Unmarshal(data, v); err != nil {
 		return explain(err)
-	}
-	if tree, ok := v.(*any); ok {
-		if field, found := findNUL("", *tree); found {
-			return marked(field, "may not contain NUL")
-		}
 	}
 	return nil
 }
@@ -54,30 +63,91 @@ func explain(err error) error {
 	return errors.New("cannot be decoded") // the decoder's text may repeat a value
 }
 
-// findNUL returns the path of the first string, or name, that contains NUL.
-func findNUL(path string, v any) (string, bool) {
-	switch v := v.(type) {
-	case string:
-		return path, strings.ContainsRune(v, 0)
-	case []any:
-		for i, e := range v {
-			if p, found := findNUL(fmt.Sprintf("%s[%d]", path, i), e); found {
-				return p, true
+// A level is an object or array that inspect is in.
+type level struct {
+	name  string          // of the member, or empty in an array
+	index int             // of the element
+	names map[string]bool // of an object; nil in an array
+	key   bool            // the next token is a name
+}
+
+// inspect walks along the text without building anything from it. Text that is
+// not JSON is for the decoder to complain about.
+func inspect(data []byte) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	var in []level
+	for values := 0; ; {
+		token, err := d.Token()
+		if err != nil {
+			return nil
+		}
+		if n := len(in); n > 0 && in[n-1].key {
+			if name, ok := token.(string); ok {
+				top := &in[n-1]
+				top.name, top.key = name, false
+				if strings.ContainsRune(name, 0) {
+					return marked(strings.ReplaceAll(place(in), "\x00", `\0`), "may not contain NUL")
+				}
+				// What a machine says of itself is its own affair.
+				if top.names[name] && (len(in) == 1 || in[0].name != "sysinfo") {
+					return marked(place(in), "is there more than once")
+				}
+				top.names[name] = true
+				continue
 			}
 		}
-	case map[string]any:
-		for name, e := range v {
-			p := name
-			if path != "" {
-				p = path + "." + name
+		if token == json.Delim('}') || token == json.Delim(']') {
+			in = in[:len(in)-1]
+			step(in)
+			continue
+		}
+		if values++; values > maxValues {
+			return marked(place(in[:min(len(in), 1)]), "holds more than %d values", maxValues)
+		}
+		switch token := token.(type) {
+		case json.Delim:
+			if len(in) >= maxDepth {
+				return marked(place(in[:1]), "is nested more than %d levels deep", maxDepth)
 			}
-			if strings.ContainsRune(name, 0) {
-				return strings.ReplaceAll(p, "\x00", `\0`), true
+			l := level{}
+			if token == '{' {
+				l = level{names: map[string]bool{}, key: true}
 			}
-			if p, found := findNUL(p, e); found {
-				return p, true
+			in = append(in, l)
+			continue
+		case string:
+			if strings.ContainsRune(token, 0) {
+				return marked(place(in), "may not contain NUL")
 			}
+		}
+		step(in)
+	}
+}
+
+// step goes to the next member or element after a value.
+func step(in []level) {
+	if n := len(in); n > 0 {
+		in[n-1].index++
+		in[n-1].key = in[n-1].names != nil
+	}
+}
+
+// place is the path of the value that inspect looks at.
+func place(in []level) string {
+	var b strings.Builder
+	for _, l := range in {
+		switch {
+		case l.names == nil:
+			fmt.Fprintf(&b, "[%d]", l.index)
+		case b.Len() > 0:
+			b.WriteString("." + l.name)
+		default:
+			b.WriteString(l.name)
 		}
 	}
-	return "", false
+	if b.Len() == 0 {
+		return "body"
+	}
+	return b.String()
 }
