@@ -334,9 +334,10 @@ func (m *bare) opened(epoch int64) setup.Bundle {
 	return b
 }
 
-func (m *bare) complete(b setup.Bundle) error {
+// complete reports success; others are more cards that the booter saw.
+func (m *bare) complete(b setup.Bundle, others ...string) error {
 	return m.p.booter.SetupComplete(m.p.Context(), m.uuid, muster.SetupOutcome{
-		Epoch: b.Epoch, Session: m.session, Proof: setup.Proof(b.ProofKey, m.uuid, b.Epoch), MACs: []string{m.mac}})
+		Epoch: b.Epoch, Session: m.session, Proof: setup.Proof(b.ProofKey, m.uuid, b.Epoch), MACs: append(others, m.mac)})
 }
 
 func TestMain(m *testing.M) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -332,6 +333,20 @@ func TestTwoMachinesOneUUID(t *testing.T) {
 		p.refused(err, muster.CodeConflict)
 		if r := p.registration(m.uuid); r.Disks[0].Serial != "D1-0" {
 			p.Errorf("the twin's disks were written down: %+v", r.Disks)
+		}
+		// The twin announces itself every minute: that must not end the
+		// incumbent's setup, before the take or after it.
+		m.boot()
+		grant := m.approved()
+		_, err = twin.announce()
+		p.refused(err, muster.CodeConflict)
+		b := m.opened(grant.Epoch)
+		_, err = twin.announce()
+		p.refused(err, muster.CodeConflict)
+		// The booter saw both cards claim this UUID.
+		p.ok(m.complete(b, twin.mac))
+		if r := p.registration(m.uuid); r.State != muster.Approved || slices.Contains(r.MACs, twin.mac) || p.record(twin.mac).State != muster.Enrolling {
+			p.Errorf("the incumbent is %+v, the twin's card %+v", r, p.record(twin.mac))
 		}
 	})
 }

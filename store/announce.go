@@ -74,14 +74,19 @@ func (t *tx) announce(uuid string, a muster.Announcement, what said) (reply must
 	if err != nil {
 		return reply, nil, err
 	}
-	if err := t.newcomer(m, muster.SessionChange{Session: a.Session, MAC: a.MAC, Source: a.Source, PublicKey: a.PublicKey}); err != nil {
-		return reply, nil, err
-	}
 	f := lifecycle.Facts{SameMachine: true}
 	verdict := inventory.Verdict{}
 	if m.had != lifecycle.NoRegistration {
 		verdict = inventory.Judge(inventory.EvidenceOf(m.reg.Registration), what.facts.Evidence())
 		f.SameMachine = verdict.Outcome != inventory.Conflict
+	}
+	// Another machine that speaks for itself, by its own NIC, is a newcomer who
+	// waits: nothing of the incumbent's setup is ever sent to it, and if it
+	// could end that setup, two machines with one UUID could never be set up.
+	if f.SameMachine || a.MAC == m.reg.bootMAC {
+		if err := t.newcomer(m, muster.SessionChange{Session: a.Session, MAC: a.MAC, Source: a.Source, PublicKey: a.PublicKey}); err != nil {
+			return reply, nil, err
+		}
 	}
 	next, _, err := m.raise(lifecycle.Announce, f)
 	if err != nil {

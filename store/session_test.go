@@ -162,8 +162,15 @@ func TestTwoMachinesWithOneUUID(t *testing.T) {
 		must[muster.SetupGrant](t)(s.ApproveSetup(ctx, start, ada, b.uuid, approval(t, s, b, start)))
 		_, err := s.Announce(ctx, start, booterCaller, twin.announcement("s3"))
 		wantCode(t, err, muster.CodeConflict)
+		if st := stateOf(t, s, b.uuid); st != muster.SettingUp {
+			t.Errorf("a newcomer ended the incumbent's setup: %s", st)
+		}
+		a := twin.announcement("s4") // the same, but by the incumbent's own NIC
+		a.MAC = b.mac
+		_, err = s.Announce(ctx, start, booterCaller, a)
+		wantCode(t, err, muster.CodeConflict)
 		if st := stateOf(t, s, b.uuid); st != muster.AwaitingSetup {
-			t.Errorf("an approval outlived a second claimant: %s", st)
+			t.Errorf("an approval outlived a second holder of the machine's name: %s", st)
 		}
 		healthy(t, s)
 	})

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -179,6 +180,7 @@ func (s *Store) SetupComplete(ctx context.Context, now time.Time, by muster.Call
 		if m.had == lifecycle.NoRegistration {
 			return unknownMachine(serverUUID)
 		}
+		macs := m.leaveOut(macs)
 		f := lifecycle.Facts{
 			Epoch: o.Epoch == m.reg.SetupEpoch,
 			Proof: m.reg.proofHash != "" && setup.ProofMatches(o.Proof, m.reg.proofHash),
@@ -189,6 +191,27 @@ func (s *Store) SetupComplete(ctx context.Context, now time.Time, by muster.Call
 		}
 		return t.join(m, next, lifecycle.SetupComplete, macs, o.Log)
 	})
+}
+
+// leaveOut drops the cards of another machine that claims the same UUID: a card
+// that was seen to boot, and that the machine itself did not report, is its own
+// only if its firmware told the machine's serial number too.
+func (m *machine) leaveOut(macs []string) []string {
+	foreign := func(b *record) bool {
+		if b.ServerUUID == m.uuid || slices.Contains(m.reg.MACs, b.MAC) {
+			return false
+		}
+		noted := slices.ContainsFunc(m.reg.Conflicts, func(c muster.Conflict) bool { return c.MAC == b.MAC })
+		return noted || m.reg.Serial != "" && !strings.EqualFold(b.ServiceTag, m.reg.Serial)
+	}
+	var others []string
+	for _, b := range m.boots {
+		if foreign(b) {
+			others = append(others, b.MAC)
+		}
+	}
+	m.boots = slices.DeleteFunc(m.boots, foreign)
+	return slices.DeleteFunc(slices.Clone(macs), func(mac string) bool { return slices.Contains(others, mac) })
 }
 
 func parseMACs(macs []string) ([]string, error) {
