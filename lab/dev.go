@@ -114,7 +114,11 @@ func (d *Dev) open(ctx context.Context) error {
 		m.wire = &wire{relay: d.host(2), circuit: name, hurry: d.cfg.Hurry, http: &http.Client{Timeout: time.Minute},
 			dhcp: netip.AddrPortFrom(d.host(1), uint16(p.DHCP)), tftp: netip.AddrPortFrom(d.host(1), uint16(p.TFTP)),
 			say: func(line string) { m.log.Debug("screen", "line", line) }}
-		d.names[m.hw.UUID] = name
+		if d.names[m.hw.UUID] == "" {
+			d.names[m.hw.UUID] = name
+		} else {
+			d.names[m.hw.UUID] = "?" // two machines claim it
+		}
 		for _, mac := range m.hw.MACs {
 			d.names[mac] = name
 		}

@@ -215,7 +215,7 @@ func (m *machine) enroll(ctx context.Context, p params) error {
 			}
 			return r
 		},
-		RetryError: m.wire.scaled(time.Second), RetryClosed: m.wire.scaled(10 * time.Second),
+		RetryError: m.wire.scaled(time.Second), RetryClosed: m.wire.scaled(10 * time.Second), AnnounceEvery: m.wire.scaled(time.Minute),
 	}
 	err := a.Run(ctx)
 	if cause := context.Cause(ctx); errors.Is(cause, sim.ErrPower) {

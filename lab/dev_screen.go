@@ -14,6 +14,7 @@ type Screen struct {
 	Terminal bool // lines may be taken back
 	Colour   bool
 	Rows     int // machines that fit below the lines; more become one line of counts
+	Columns  int // of the terminal; 0: 80
 
 	state map[string]Happening
 	order []string
@@ -67,10 +68,14 @@ func (s *Screen) note(h Happening) {
 // draw writes what stands below the lines.
 func (s *Screen) draw(b *strings.Builder) {
 	rows := []string{"", s.counts()}
+	room := s.Columns - 20 // what stands before the text
+	if s.Columns == 0 {
+		room = 60
+	}
 	if len(s.order) <= s.Rows {
 		for _, name := range s.order {
 			h := s.state[name]
-			rows = append(rows, fmt.Sprintf("  %-6s  %s  %s", printable(name), s.paint(stageColour[h.Stage], fmt.Sprintf("%-8s", h.Stage)), clipped(printable(h.Text), 60)))
+			rows = append(rows, fmt.Sprintf("  %-6s  %s  %s", printable(name), s.paint(stageColour[h.Stage], fmt.Sprintf("%-8s", h.Stage)), clipped(printable(h.Text), room)))
 		}
 	}
 	for _, r := range rows {
@@ -108,7 +113,11 @@ func printable(s string) string {
 }
 
 func clipped(s string, n int) string {
-	if r := []rune(s); len(r) > n {
+	r := []rune(s)
+	switch {
+	case n <= 0:
+		return ""
+	case len(r) > n:
 		return string(r[:n-1]) + "…"
 	}
 	return s

@@ -271,8 +271,16 @@ func noSecrets(t *testing.T, dir string, in *installation) {
 			t.Errorf("%s may be read by others: %v", f, st.Mode())
 		}
 	}
-	if len(secrets) != 12 {
-		t.Errorf("%d secrets were found, want 12", len(secrets))
+	env, err := os.ReadFile(filepath.Join(dir, "dev.env"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, token, ok := strings.Cut(string(env), "MUSTER_KEY='"); ok {
+		token, _, _ = strings.Cut(token, "'")
+		secrets = append(secrets, token)
+	}
+	if len(secrets) != 13 {
+		t.Errorf("%d secrets were found, want 13", len(secrets))
 	}
 	for _, s := range secrets {
 		if len(s) < 16 || strings.Contains(said, s) {
@@ -288,40 +296,69 @@ func twins(n int) *sim.Machine {
 	return m
 }
 
+// TestTwoMachinesWithOneUUIDAreNeverMerged approves the one that came first
+// while the other goes on announcing itself: it gets nothing, and hinders
+// nothing.
 func TestTwoMachinesWithOneUUIDAreNeverMerged(t *testing.T) {
 	t.Parallel()
-	in := start(t, t.TempDir(), 102, DevConfig{Machines: 2, Hardware: twins})
 	uuid := twins(1).UUID
+	taking, came := make(chan struct{}), make(chan struct{})
+	take, twin := sync.OnceFunc(func() { close(taking) }), sync.OnceFunc(func() { close(came) })
+	in := start(t, t.TempDir(), 102, DevConfig{Machines: 2, Hardware: twins, Between: func(f muster.ForBooter) muster.ForBooter {
+		return gate{ForBooter: f, take: func() { take(); <-came }, announce: func(err error) {
+			select {
+			case <-taking:
+				if muster.IsCode(err, muster.CodeConflict) {
+					twin() // the other one came between approval and take
+				}
+			default:
+			}
+		}}
+	}})
 	in.until("one of them is registered, and the other noted as a conflict", func() bool { return len(in.registration(uuid).Conflicts) > 0 })
 	first := in.registration(uuid)
 	in.approve(uuid, muster.SetupRequest{})
 	in.until("one node", func() bool { return in.count("", member) > 0 })
-	in.stop()
-
-	rs, pools := 0, map[bool]int{}
-	for _, m := range in.d.machines {
-		rs += len(m.hw.Pools)
-		pools[m.hw.Serial == first.Serial] += len(m.hw.Pools)
+	recs, err := in.d.Fleet().BootRecords(t.Context(), muster.BootFilter{State: muster.Enrolled})
+	if err != nil || len(recs) != 1 || !slices.Contains(first.MACs, recs[0].MAC) {
+		t.Errorf("enrolled are %+v (%v), registered is %v", recs, err, first.MACs)
 	}
-	if rs != 1 || pools[true] != 1 {
-		t.Errorf("%d pools were built, %d on the machine that was approved", rs, pools[true])
+	in.stop()
+	for _, m := range in.d.machines {
+		if want := m.hw.Serial == first.Serial; want != (len(m.hw.Pools) == 1) {
+			t.Errorf("%s (%s) has %d pools", m.hw.Name, m.hw.Serial, len(m.hw.Pools))
+		}
 	}
 }
 
-// gate stands between booter and control plane, and holds calls up.
+// gate stands between booter and control plane: it holds calls up, and hears
+// their answers. A nil hook does nothing.
 type gate struct {
 	muster.ForBooter
 	take, complete func()
+	announce       func(error)
 }
 
 func (g gate) TakeBundle(ctx context.Context, uuid string, r muster.TakeRequest) (muster.TakenBundle, error) {
-	g.take()
+	if g.take != nil {
+		g.take()
+	}
 	return g.ForBooter.TakeBundle(ctx, uuid, r)
 }
 
 func (g gate) SetupComplete(ctx context.Context, uuid string, o muster.SetupOutcome) error {
-	g.complete()
+	if g.complete != nil {
+		g.complete()
+	}
 	return g.ForBooter.SetupComplete(ctx, uuid, o)
+}
+
+func (g gate) Announce(ctx context.Context, a muster.Announcement) (muster.Announced, error) {
+	r, err := g.ForBooter.Announce(ctx, a)
+	if g.announce != nil {
+		g.announce(err)
+	}
+	return r, err
 }
 
 // TestAnImpostorGetsNothing lets somebody on the segment take the machine's
@@ -330,7 +367,7 @@ func TestAnImpostorGetsNothing(t *testing.T) {
 	t.Parallel()
 	held, release := make(chan struct{}, 8), make(chan struct{})
 	in := start(t, t.TempDir(), 103, DevConfig{Machines: 1, Between: func(f muster.ForBooter) muster.ForBooter {
-		return gate{f, func() { held <- struct{}{}; <-release }, func() {}}
+		return gate{ForBooter: f, take: func() { held <- struct{}{}; <-release }}
 	}})
 	uuid := sim.Hardware(1).UUID
 	in.approve(uuid, muster.SetupRequest{})
@@ -398,7 +435,7 @@ func TestTheControlPlaneGoesAwayInTheMiddle(t *testing.T) {
 	t.Parallel()
 	finished, release := make(chan struct{}, 1), make(chan struct{})
 	in := start(t, t.TempDir(), 104, DevConfig{Machines: 1, Between: func(f muster.ForBooter) muster.ForBooter {
-		return gate{f, func() {}, func() {
+		return gate{ForBooter: f, complete: func() {
 			select {
 			case finished <- struct{}{}:
 			default:

@@ -95,8 +95,8 @@ func (a *app) screen() *lab.Screen {
 	if f, ok := a.stdout.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		s.Terminal = true
 		s.Rows = 12
-		if _, height, err := term.GetSize(int(f.Fd())); err == nil {
-			s.Rows = height / 2
+		if width, height, err := term.GetSize(int(f.Fd())); err == nil {
+			s.Columns, s.Rows = width, height/2
 		}
 	}
 	return s
