@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -24,6 +25,8 @@ type apt struct {
 	arch string
 	say  func(format string, args ...any)
 	own  bool // lists of our own
+	// contrib wants Debian's component of that name too, which few systems list.
+	contrib bool
 }
 
 // A deb is a package file, downloaded and checked.
@@ -37,7 +40,7 @@ func (a *apt) fetch(ctx context.Context, kernel string, names []string) (debs []
 			return nil, "", fmt.Errorf("%s is not here: images are built from Debian packages, on Debian or a relative", tool)
 		}
 	}
-	if a.arch != runtime.GOARCH {
+	if a.arch != runtime.GOARCH || a.contrib {
 		if err := a.update(ctx); err != nil {
 			return nil, "", err
 		}
@@ -246,10 +249,31 @@ func (a *apt) update(ctx context.Context) error {
 	if err := os.WriteFile(filepath.Join(a.work, "apt/status"), nil, 0o644); err != nil {
 		return err
 	}
+	if a.contrib {
+		if err := a.writeSources(); err != nil {
+			return err
+		}
+	}
 	if _, err := a.run(ctx, "", "apt-get", "update"); err != nil {
 		return fmt.Errorf("no package lists (is there a network?): %w", err)
 	}
 	return nil
+}
+
+// writeSources names Debian's own archive for this release, contrib included.
+func (a *apt) writeSources() error {
+	release, err := os.ReadFile("/etc/os-release")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(release)) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "VERSION_CODENAME="); ok {
+			list := fmt.Sprintf("deb http://deb.debian.org/debian %[1]s main contrib\n"+
+				"deb http://deb.debian.org/debian-security %[1]s-security main contrib\n", strings.Trim(name, `"`))
+			return os.WriteFile(filepath.Join(a.work, "apt/sources.list"), []byte(list), 0o644)
+		}
+	}
+	return errors.New("/etc/os-release names no release of Debian: OpenZFS's tools are taken from its contrib component")
 }
 
 // run runs a tool and returns what it printed; its complaints become the error.
@@ -281,6 +305,9 @@ func (a *apt) options() []string {
 			"-o", "Dir::State="+filepath.Join(a.work, "apt/state"),
 			"-o", "Dir::State::status="+filepath.Join(a.work, "apt/status"),
 			"-o", "Dir::Cache="+filepath.Join(a.work, "apt/cache"))
+	}
+	if a.contrib {
+		o = append(o, "-o", "Dir::Etc::sourcelist="+filepath.Join(a.work, "apt/sources.list"), "-o", "Dir::Etc::sourceparts=-")
 	}
 	return o
 }

@@ -62,7 +62,7 @@ func Build(ctx context.Context, o Options) (string, error) {
 	}
 	packages := []string{"busybox-static", "btrfs-progs"}
 	packages = append(packages, zfsPackages[o.ZFS]...)
-	a := &apt{work: o.Cache, arch: o.Arch, say: say}
+	a := &apt{work: o.Cache, arch: o.Arch, contrib: o.ZFS == "openzfs", say: say}
 	debs, kernel, err := a.fetch(ctx, flavours[o.Kernel].meta+o.Arch, packages)
 	if err != nil {
 		return "", err
