@@ -11,47 +11,28 @@ import (
 	"muster.internal/store"
 )
 
-// prepared is everything that an approval is about to be bound to.
+// A prepared setup is everything that an approval is about to be bound to.
 type prepared struct {
-	registration muster.Registration
-	session      store.Session
-	plan         muster.SetupPlan
+	store.Ground
+	plan muster.SetupPlan
 }
 
 // prepare realizes a request against the disks that were surveyed.
 func (s session) prepare(ctx context.Context, uuid string, q muster.SetupRequest) (p prepared, err error) {
-	if p.registration, err = s.store.Registration(ctx, uuid); err != nil {
+	if p.Ground, err = s.store.SetupGround(ctx, uuid); err != nil {
 		return p, err
 	}
-	if p.registration.State != muster.AwaitingSetup {
-		return p, s.notAwaiting(ctx, uuid)
-	}
-	if p.session, err = s.store.SessionOf(ctx, uuid); err != nil {
-		return p, err
-	}
-	if p.registration.SurveyedAt == nil {
+	r := p.Registration
+	if r.SurveyedAt == nil {
 		return p, muster.Problemf(muster.CodeConflict,
 			"machine %s has announced itself, but its disks were not surveyed yet: wait until its booter has asked it, and look at the booter's log if that does not come", uuid)
 	}
-	policy, err := s.store.BootPolicy(ctx)
-	if err != nil {
+	if p.plan, err = layout.Realize(uuid, r.Serial, r.Disks, q); err != nil {
 		return p, err
 	}
-	if p.plan, err = layout.Realize(uuid, p.registration.Serial, p.registration.Disks, q); err != nil {
-		return p, err
-	}
-	p.plan.Image, p.plan.PublicKey = policy.EnrollmentPI, p.session.PublicKey
+	p.plan.Image, p.plan.PublicKey = p.Image, p.Session.PublicKey
 	p.plan.Digest = setup.PlanDigest(p.plan)
 	return p, nil
-}
-
-// notAwaiting is the rows' refusal: an approval of nothing is refused in every
-// state, and says why.
-func (s session) notAwaiting(ctx context.Context, uuid string) error {
-	if _, err := s.store.ApproveSetup(ctx, s.now(), s.by, uuid, store.Approval{}); err != nil {
-		return err
-	}
-	return muster.Problemf(muster.CodeInternal, "machine %s was given an empty approval, and took it", uuid)
 }
 
 func (s session) PlanSetup(ctx context.Context, serverUUID string, q muster.SetupRequest) (muster.SetupPlan, error) {
@@ -74,7 +55,7 @@ func (s session) ApproveSetup(ctx context.Context, serverUUID string, a muster.S
 	if err != nil {
 		return muster.SetupGrant{}, err
 	}
-	if p.session.Session != "" && p.session.PublicKey == "" {
+	if p.Session.Session != "" && p.Session.PublicKey == "" {
 		return muster.SetupGrant{}, muster.Problemf(muster.CodeConflict,
 			"machine %s announced no public key, so its credential could not be kept from others on the boot segment: boot it with an image made by muster", uuid)
 	}
@@ -85,10 +66,10 @@ func (s session) ApproveSetup(ctx context.Context, serverUUID string, a muster.S
 	return s.store.ApproveSetup(ctx, now, s.by, uuid, store.Approval{
 		Plan:     p.plan,
 		Seen:     a.Plan,
-		Session:  p.session,
-		Survey:   *p.registration.SurveyedAt,
+		Session:  p.Session,
+		Survey:   *p.Registration.SurveyedAt,
 		Layout:   true,
-		Confirm:  confirmed(p.registration, a.Confirm),
+		Confirm:  confirmed(p.Registration, a.Confirm),
 		Deadline: now.Add(muster.SetupDeadline),
 	})
 }

@@ -89,8 +89,8 @@ func approval(t testing.TB, s *Store, b box, now time.Time) Approval {
 func approvalOf(ctx context.Context, s *Store, b box, now time.Time) Approval {
 	r, _ := s.Registration(ctx, b.uuid)
 	p, _ := s.BootPolicy(ctx)
-	session, _ := s.SessionOf(ctx, b.uuid)
-	a := Approval{Plan: b.plan(p.EnrollmentPI), Session: session, Layout: true, Confirm: true, Deadline: now.Add(muster.SetupDeadline)}
+	g, _ := s.SetupGround(ctx, b.uuid)
+	a := Approval{Plan: b.plan(p.EnrollmentPI), Session: g.Session, Layout: true, Confirm: true, Deadline: now.Add(muster.SetupDeadline)}
 	a.Seen = a.Plan.Digest
 	if r.SurveyedAt != nil {
 		a.Survey = *r.SurveyedAt

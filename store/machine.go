@@ -24,32 +24,40 @@ type machine struct {
 // load reads a machine with the records bound to it, those of the MACs it
 // reported, and those of macs.
 func (t *tx) load(uuid string, macs ...string) (*machine, error) {
+	m, err := findMachine(t, uuid, macs...)
+	if err == nil && m.had == lifecycle.NoRegistration {
+		m.reg.RegisteredAt = t.now
+	}
+	return m, err
+}
+
+func findMachine(from source, uuid string, macs ...string) (*machine, error) {
 	m := &machine{uuid: uuid}
-	reg, err := findRegistration(t, uuid)
+	reg, err := findRegistration(from, uuid)
 	if err != nil {
 		return nil, err
 	}
 	if reg == nil {
-		reg = &registration{Registration: muster.Registration{ServerUUID: uuid, RegisteredAt: t.now}}
+		reg = &registration{Registration: muster.Registration{ServerUUID: uuid}}
 	}
 	m.reg, m.had = reg, reg.State
-	if m.boots, err = records(t, recordsOfMachine, uuid); err != nil {
+	if m.boots, err = records(from, recordsOfMachine, uuid); err != nil {
 		return nil, err
 	}
 	for _, mac := range slices.Concat(reg.MACs, macs) {
 		if m.boot(mac) >= 0 {
 			continue
 		}
-		r, err := findRecord(t, mac)
+		r, err := findRecord(from, mac)
 		if err != nil {
 			return nil, err
 		}
 		m.boots = append(m.boots, r)
 	}
-	if m.node, err = findNode(t, uuid); err != nil {
+	if m.node, err = findNode(from, uuid); err != nil {
 		return nil, err
 	}
-	m.disks, err = findDisks(t, m.node.ID, reg.DiskLayout)
+	m.disks, err = findDisks(from, m.node.ID, reg.DiskLayout)
 	return m, err
 }
 

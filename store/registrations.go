@@ -69,30 +69,6 @@ func unknownMachine(uuid string) error {
 	return muster.Problemf(muster.CodeNotFound, "no machine with UUID %s is registered", uuid)
 }
 
-// A Session is what the bus knows of a machine: what an approval is bound to.
-type Session struct {
-	Session   string // empty: not connected
-	MAC       string
-	Source    string
-	PublicKey string
-}
-
-// SessionOf says which bus session an approval of the machine would be bound to.
-func (s *Store) SessionOf(ctx context.Context, serverUUID string) (Session, error) {
-	var found Session
-	err := s.read(ctx, "reading a bus session", func(r *reading) error {
-		reg, err := findRegistration(r, serverUUID)
-		if err == nil && reg == nil {
-			return unknownMachine(serverUUID)
-		}
-		if err == nil {
-			found = Session{reg.session, reg.bootMAC, reg.source, reg.publicKey}
-		}
-		return err
-	})
-	return found, err
-}
-
 // operatorEvents are those that need no input, with the reason that people are
 // shown afterwards.
 var operatorEvents = map[muster.Event]string{

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -129,6 +131,34 @@ func TestAnApprovalNeedsWhatTheOperatorSaw(t *testing.T) {
 		err = s.Survey(ctx, start, booterCaller, b.uuid, muster.Survey{Session: "s1", Disks: b.disks()})
 		wantCode(t, err, muster.CodeConflict)
 		healthy(t, s)
+	})
+}
+
+// What a setup is planned from is read, never written; a state that allows no
+// approval is refused as an approval would be.
+func TestSetupGround(t *testing.T) {
+	engines(t, func(t *testing.T, s *Store) {
+		ctx := t.Context()
+		site(t, s)
+		p := must[muster.BootPolicy](t)(s.BootPolicy(ctx))
+		b := boxNo(1)
+		_, err := s.SetupGround(ctx, b.uuid)
+		wantCode(t, err, muster.CodeNotFound)
+		awaiting(t, s, b, start)
+		g := must[Ground](t)(s.SetupGround(ctx, b.uuid))
+		if g.Session.Session != "s1" || *g.Image != *p.EnrollmentPI || len(g.Registration.Disks) != len(b.disks()) {
+			t.Errorf("%+v", g)
+		}
+		must[muster.SetupGrant](t)(s.ApproveSetup(ctx, start, ada, b.uuid, approval(t, s, b, start)))
+		head := must[int64](t)(s.Head(ctx))
+		_, err = s.SetupGround(ctx, b.uuid)
+		var no *muster.Problem
+		if !errors.As(err, &no) || no.Code != muster.CodeConflict || no.State != "setting_up" || !slices.Contains(no.Allowed, "cancel-setup") {
+			t.Errorf("%v", err)
+		}
+		if now := must[int64](t)(s.Head(ctx)); now != head {
+			t.Errorf("reading moved the audit from %d to %d", head, now)
+		}
 	})
 }
 

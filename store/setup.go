@@ -12,6 +12,43 @@ import (
 	"muster.internal/setup"
 )
 
+// A Session is one bus session of a machine.
+type Session struct {
+	Session   string // empty: not connected
+	PublicKey string
+}
+
+// A Ground is all that a setup of one machine is planned from, as of one moment.
+type Ground struct {
+	Registration muster.Registration
+	Session      Session          // that an approval would be bound to
+	Image        *muster.ImageRef // that it would pin
+}
+
+// SetupGround reads what a setup would be planned from. A machine whose state
+// allows no approval has none: the error is the rows' refusal.
+func (s *Store) SetupGround(ctx context.Context, serverUUID string) (Ground, error) {
+	var g Ground
+	err := s.snapshot(ctx, "reading what a setup is planned from", func(r *reading) error {
+		m, err := findMachine(r, serverUUID)
+		if err != nil {
+			return err
+		}
+		if m.had == lifecycle.NoRegistration {
+			return unknownMachine(serverUUID)
+		}
+		// Only the state is asked about: all else is to be found out yet.
+		if _, _, err := m.raise(lifecycle.ApproveSetup, lifecycle.Facts{
+			SessionAlive: true, Surveyed: true, Layout: true, PlanSeen: true, Confirmed: true}); err != nil {
+			return err
+		}
+		policy, err := findPolicy(r)
+		g = Ground{m.reg.Registration, Session{m.reg.session, m.reg.publicKey}, policy.EnrollmentPI}
+		return err
+	})
+	return g, err
+}
+
 // An Approval is what an operator approved, computed and checked by the
 // caller. The store binds it to the session that it was computed for.
 type Approval struct {
