@@ -6,6 +6,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"muster.internal"
+	"muster.internal/lifecycle"
 )
 
 type bootQuery struct {
@@ -55,7 +56,11 @@ func (a *API) bootRecords() {
 		})
 	add(a, op{method: post, path: "/v1/boot-records/{mac}/{event}", id: "raise-boot-record", summary: "Raise enroll, decommission or reactivate", acts: change},
 		func(ctx context.Context, s Session, in *macEvent) (muster.BootRecord, error) {
-			return s.RaiseBootRecord(ctx, in.MAC, event(in.Event))
+			e, err := event(lifecycle.BootRecords, "a boot record", in.Event)
+			if err != nil {
+				return muster.BootRecord{}, err
+			}
+			return s.RaiseBootRecord(ctx, in.MAC, e)
 		})
 	add(a, op{method: get, path: "/v1/boot-policy", id: "get-boot-policy", summary: "Show the boot policy", acts: may(muster.ActPolicyRead)},
 		func(ctx context.Context, s Session, _ *nothing) (muster.BootPolicy, error) { return s.BootPolicy(ctx) })

@@ -94,7 +94,7 @@ var questions = []question{
 	q2("PlanSetup", "viewer", everything.PlanSetup),
 	q2("ApproveSetup", "admin", everything.ApproveSetup),
 	q0("RaiseRegistration", "admin", func(e everything, c context.Context) (muster.Registration, error) {
-		return e.RaiseRegistration(c, "u", "two_words")
+		return e.RaiseRegistration(c, "u", "cancel_setup")
 	}),
 	q1("DeleteRegistration", "admin", none(everything.DeleteRegistration)),
 	q0("BootRecords", "viewer", func(e everything, c context.Context) ([]muster.BootRecord, error) {

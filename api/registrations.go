@@ -2,9 +2,9 @@ package api
 
 import (
 	"context"
-	"strings"
 
 	"muster.internal"
+	"muster.internal/lifecycle"
 )
 
 type registrationQuery struct {
@@ -15,11 +15,17 @@ type registrationQuery struct {
 
 type uuidEvent struct {
 	UUID  string `path:"uuid" maxLength:"64"`
-	Event string `path:"event" maxLength:"64" doc:"an operator's event that needs no input, e.g. disable"`
+	Event string `path:"event" maxLength:"64" doc:"an operator's event that needs no input: cancel-setup or disable"`
 }
 
-// event is the wire's spelling of a lifecycle event: hyphens in paths.
-func event(s string) muster.Event { return muster.Event(strings.ReplaceAll(s, "-", "_")) }
+// event is the operator's event that the last segment of a path stands for.
+func event(on lifecycle.Subject, what, verb string) (muster.Event, error) {
+	i, ok := lifecycle.ByVerb(on, verb)
+	if !ok {
+		return "", muster.Problemf(muster.CodeNotFound, "%s has no event %q that an operator may raise", what, verb)
+	}
+	return i.Event, nil
+}
 
 type claimCode struct {
 	Code string `json:"code" doc:"as the machine shows it: XXX-XXX"`
@@ -46,9 +52,13 @@ func (a *API) registrations() {
 		func(ctx context.Context, s Session, in *uuidBody[muster.SetupApproval]) (muster.SetupGrant, error) {
 			return s.ApproveSetup(ctx, in.UUID, in.Body)
 		})
-	add(a, op{method: post, path: "/v1/registrations/{uuid}/{event}", id: "raise-registration", summary: "Raise an operator's event (disable)", acts: change},
+	add(a, op{method: post, path: "/v1/registrations/{uuid}/{event}", id: "raise-registration", summary: "Raise an operator's event (cancel-setup, disable)", acts: change},
 		func(ctx context.Context, s Session, in *uuidEvent) (muster.Registration, error) {
-			return s.RaiseRegistration(ctx, in.UUID, event(in.Event))
+			e, err := event(lifecycle.Registrations, "a registration", in.Event)
+			if err != nil {
+				return muster.Registration{}, err
+			}
+			return s.RaiseRegistration(ctx, in.UUID, e)
 		})
 	add(a, op{method: post, path: "/v1/claim-codes/approve", id: "approve-claim-code", summary: "Approve the pending registration that shows a claim code", acts: may(muster.ActRegistrationApprove)},
 		func(ctx context.Context, s Session, in *body[claimCode]) (muster.Registration, error) {

@@ -89,7 +89,7 @@ func (d *document) row(cells ...string) { d.line("| %s |", strings.Join(cells, "
 
 func (d *document) raised() {
 	d.title(2, "Who may raise what")
-	d.line("The route is what an operator says to the API, `POST /v1/<subject>/<key>/<verb>` unless a method is named; the command line uses the same verbs. What has none is said by the programs among themselves, or not yet.")
+	d.line("The route is what an operator says to the API, `POST /v1/<subject>/<key>/<verb>` unless a method is named; the command line uses the same verbs, and `rm` for `DELETE`. What has none is said by the programs among themselves, or not yet.")
 	for _, by := range Actors {
 		d.title(3, "%s", sentence(string(by)))
 		d.head("event", "about", "route", "what it does")

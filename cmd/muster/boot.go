@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	muster "muster.internal"
+	"muster.internal/lifecycle"
 )
 
 func (a *app) bootCmd() *cobra.Command {
@@ -251,9 +252,10 @@ func (o *bootFlags) change(c *cobra.Command, was muster.BootRecord) (muster.Boot
 	return b, nil
 }
 
-func (a *app) bootRaise(event, shortHelp, done, example string) *cobra.Command {
+func (a *app) bootRaise(verb, shortHelp, done, example string) *cobra.Command {
+	e := raises(lifecycle.BootRecords, verb)
 	return &cobra.Command{
-		Use:               event + " NIC",
+		Use:               verb + " NIC",
 		Short:             shortHelp,
 		Example:           example,
 		Args:              names("NIC"),
@@ -267,7 +269,7 @@ func (a *app) bootRaise(event, shortHelp, done, example string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := f.RaiseBootRecord(c.Context(), mac, muster.Event(event))
+			r, err := f.RaiseBootRecord(c.Context(), mac, e)
 			if err != nil {
 				return err
 			}

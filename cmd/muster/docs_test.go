@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"muster.internal/lifecycle"
 )
 
 // cliDocs is the whole help as one page.
@@ -117,6 +119,24 @@ func TestEveryCommandTeaches(t *testing.T) {
 		}
 	}
 	walk(a.root())
+}
+
+// TestEveryVerbIsACommand: what the rows let an operator say can be said here,
+// in the same words but for rm.
+func TestEveryVerbIsACommand(t *testing.T) {
+	a := &app{env: env{getenv: func(string) string { return "" }}}
+	for group, on := range map[string]lifecycle.Subject{"registration": lifecycle.Registrations, "boot": lifecycle.BootRecords} {
+		for _, i := range lifecycle.Help(on) {
+			verb := i.Verb
+			if verb == "delete" {
+				verb = "rm"
+			}
+			c, _, err := a.root().Find([]string{group, verb})
+			if err != nil || c.Name() != verb {
+				t.Errorf("an operator may %s, and there is no muster %s %s", i.Verb, group, verb)
+			}
+		}
+	}
 }
 
 // TestHelpIsForPeople: no command panics on --help, and help goes to standard

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	muster "muster.internal"
+	"muster.internal/lifecycle"
 )
 
 // noon is when every story happens.
@@ -48,6 +49,7 @@ type memory struct {
 	// idle is called when somebody waits for news of which there are none.
 	idle func()
 	// outcome is what an approved setup comes to; empty: success.
+	slow    bool // installs go on and on
 	outcome string
 }
 
@@ -152,7 +154,7 @@ func (m *memory) Registration(_ context.Context, uuid string) (muster.Registrati
 	if err != nil {
 		return muster.Registration{}, err
 	}
-	if r.State == muster.SettingUp { // the install ends as the knob says
+	if r.State == muster.SettingUp && !m.slow { // the install ends as the knob says
 		if r.State = muster.Approved; m.outcome != "" {
 			r.State, r.LastSetupError = muster.AwaitingSetup, m.outcome
 		}
@@ -221,7 +223,14 @@ func (m *memory) RaiseRegistration(_ context.Context, uuid string, e muster.Even
 	if err != nil {
 		return muster.Registration{}, err
 	}
-	r.State = muster.Disabled
+	switch {
+	case e == lifecycle.Disable && r.State != muster.SettingUp:
+		r.State = muster.Disabled
+	case e == lifecycle.CancelSetup && r.State == muster.SettingUp:
+		r.State, r.LastSetupError = muster.AwaitingSetup, "the setup was cancelled by an operator"
+	default:
+		return muster.Registration{}, conflict(string(r.State), "", "machine %s is not in a state for %s", uuid, e)
+	}
 	m.note(string(e), "registration/"+uuid)
 	return *r, nil
 }

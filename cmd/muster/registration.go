@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	muster "muster.internal"
+	"muster.internal/lifecycle"
 )
 
 func (a *app) registrationCmd() *cobra.Command {
@@ -17,7 +18,18 @@ its hardware reports. States: pending (waits for its claim code), awaiting_setup
 (announced itself from the enrollment image), setting_up (an approved install
 runs), approved (a member of the fleet), disabled.`,
 		a.registrationLs(), a.registrationShow(), a.registrationApprove(), a.registrationPlanSetup(),
-		a.registrationApproveSetup(), a.registrationDisable(), a.registrationRm())
+		a.registrationApproveSetup(),
+		a.registrationRaise("cancel-setup", "Give up on the running setup: its key stops working at once",
+			`Give up on the setup that runs on a machine: its key stops working at once, and
+the machine awaits another approval. A script that has reached the machine is
+not stopped, and may still write to the disks that were approved: restart the
+machine before you approve again.`,
+			"awaits its setup again"),
+		a.registrationRaise("disable", "Take a machine out: its key stops working at once",
+			`Take a machine out of service: its key stops working at once. What runs there is
+left running. It comes back by registering again, with a new code or setup.`,
+			"is disabled"),
+		a.registrationRm())
 	c.Aliases = []string{"reg"}
 	return c
 }
@@ -172,13 +184,13 @@ func (a *app) said1(w io.Writer, r muster.Registration, what string) {
 	fmt.Fprintf(w, "%s (%s) %s\n", r.ServerUUID, strings.TrimSpace(said(first(r.Hostname, r.Product)+" "+r.Serial)), what)
 }
 
-func (a *app) registrationDisable() *cobra.Command {
+func (a *app) registrationRaise(verb, shortHelp, long, done string) *cobra.Command {
+	e := raises(lifecycle.Registrations, verb)
 	return &cobra.Command{
-		Use:   "disable MACHINE",
-		Short: "Take a machine out: its key stops working at once",
-		Long: `Take a machine out of service: its key stops working at once. What runs there is
-left running. It comes back by registering again, with a new code or setup.`,
-		Example:           `  muster registration disable 8CX2P53`,
+		Use:               verb + " MACHINE",
+		Short:             shortHelp,
+		Long:              long,
+		Example:           "  muster registration " + verb + " 8CX2P53",
 		Args:              names("MACHINE"),
 		ValidArgsFunction: a.completeWith(machineWords),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -190,12 +202,22 @@ left running. It comes back by registering again, with a new code or setup.`,
 			if err != nil {
 				return err
 			}
-			if r, err = f.RaiseRegistration(c.Context(), r.ServerUUID, "disable"); err != nil {
+			if r, err = f.RaiseRegistration(c.Context(), r.ServerUUID, e); err != nil {
 				return err
 			}
-			return a.show(r, func(w io.Writer) { a.said1(w, r, "is disabled") })
+			return a.show(r, func(w io.Writer) { a.said1(w, r, done) })
 		},
 	}
+}
+
+// raises is the event behind a verb. A verb that the rows do not know is a
+// mistake in this program.
+func raises(on lifecycle.Subject, verb string) muster.Event {
+	i, ok := lifecycle.ByVerb(on, verb)
+	if !ok {
+		must(fmt.Errorf("%s have no event %q", on, verb))
+	}
+	return i.Event
 }
 
 func (a *app) registrationRm() *cobra.Command {

@@ -152,6 +152,8 @@ func (m *memory) knob(args []string) error {
 		return err
 	case "outcome":
 		m.outcome = strings.Join(args[1:], " ")
+	case "slow":
+		m.slow = true
 	case "twin": // a second machine with the same serial number
 		m.regs["4c4c4544-0043-5810-8032-000000000000"] = &muster.Registration{ServerUUID: "4c4c4544-0043-5810-8032-000000000000", Serial: "8CX2P53", State: muster.Pending, LastSeen: noon}
 	case "conflict":
