@@ -234,5 +234,5 @@ func again(k call, err error) bool {
 	if errors.As(err, &dial) && dial.Op == "dial" {
 		return true
 	}
-	return safe && !errors.Is(err, errUntrusted)
+	return safe && !errors.Is(err, ErrUntrusted)
 }

@@ -139,6 +139,7 @@ func TestTrust(t *testing.T) {
 	}{
 		"fingerprint":       {Trust{Fingerprint: right}, true},
 		"with colons":       {Trust{Fingerprint: colons.String()}, true},
+		"as musterd ca":     {Trust{Fingerprint: "sha256:" + right}, true},
 		"wrong fingerprint": {Trust{Fingerprint: strings.Repeat("ab", 32)}, false},
 		"CA":                {Trust{CA: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: srv.Certificate().Raw})}, true},
 		"system":            {Trust{}, false},

@@ -15,10 +15,12 @@ import (
 // fingerprint of its certificate. The zero value trusts the system's roots.
 type Trust struct {
 	CA          []byte // PEM
-	Fingerprint string // of the CA's DER, 64 hex digits; colons and case do not matter
+	Fingerprint string // of the CA's DER, 64 hex digits; "sha256:", colons and case do not matter
 }
 
-var errUntrusted = errors.New("the server is not the one that was named")
+// ErrUntrusted is in the error of a call to a server that is not the one whose
+// fingerprint was named; no byte of the request has reached it.
+var ErrUntrusted = errors.New("the server is not the one that was named")
 
 func (t Trust) config() (*tls.Config, error) {
 	conf := &tls.Config{MinVersion: tls.VersionTLS13}
@@ -29,7 +31,8 @@ func (t Trust) config() (*tls.Config, error) {
 			return nil, errors.New("the CA is not a PEM certificate")
 		}
 	case t.Fingerprint != "":
-		want, err := hex.DecodeString(strings.ReplaceAll(t.Fingerprint, ":", ""))
+		digits := strings.TrimPrefix(strings.ToLower(strings.TrimSpace(t.Fingerprint)), "sha256:")
+		want, err := hex.DecodeString(strings.ReplaceAll(digits, ":", ""))
 		if err != nil || len(want) != sha256.Size {
 			return nil, fmt.Errorf("%q is not a SHA-256 fingerprint of 64 hex digits", t.Fingerprint)
 		}
@@ -43,7 +46,7 @@ func (t Trust) config() (*tls.Config, error) {
 // the request is sent. VerifyConnection runs on resumed connections too.
 func pinned(cs tls.ConnectionState, want []byte) error {
 	if len(cs.PeerCertificates) == 0 {
-		return errUntrusted
+		return ErrUntrusted
 	}
 	roots, between := x509.NewCertPool(), x509.NewCertPool()
 	found := false
@@ -57,11 +60,11 @@ func pinned(cs tls.ConnectionState, want []byte) error {
 		between.AddCert(cert)
 	}
 	if !found {
-		return fmt.Errorf("%w: no certificate in its chain has the expected fingerprint", errUntrusted)
+		return fmt.Errorf("%w: no certificate in its chain has the expected fingerprint", ErrUntrusted)
 	}
 	_, err := cs.PeerCertificates[0].Verify(x509.VerifyOptions{DNSName: cs.ServerName, Roots: roots, Intermediates: between})
 	if err != nil {
-		return fmt.Errorf("%w: %w", errUntrusted, err)
+		return fmt.Errorf("%w: %w", ErrUntrusted, err)
 	}
 	return nil
 }
