@@ -181,8 +181,12 @@ func (c *Control) firstOperator(ctx context.Context) error {
 	if c.cfg.Notice == nil {
 		return nil
 	}
-	_, err = fmt.Fprintf(c.cfg.Notice, "The first operator is %q with the password %s\nIt is shown this once; `musterd reset-password %s` makes another.\n",
-		FirstOperator, password, FirstOperator)
+	_, err = fmt.Fprintf(c.cfg.Notice, `The first operator is %q with the password %s
+It is shown this once; "musterd reset-password %s" makes another. Log in with
+
+  muster login --url %s --fingerprint %s
+
+`, FirstOperator, password, FirstOperator, c.url, c.Fingerprint())
 	return err
 }
 
