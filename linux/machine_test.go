@@ -91,6 +91,11 @@ func TestModules(t *testing.T) {
 	if failed, err := LoadModules(list); err != nil || len(failed) != 2 || !strings.Contains(failed[0], "/no/such.ko") {
 		t.Errorf("%v, %v", failed, err)
 	}
+	ko := filepath.Join(t.TempDir(), "hv-netvsc.ko")
+	os.WriteFile(ko, []byte("\x7fELF\x00license=GPL\x00depends=netdev,hv_vmbus\x00name=hv_netvsc\x00"), 0o600)
+	if !dependsOn(ko, map[string]bool{"hv_vmbus": true}) || dependsOn(ko, map[string]bool{"spl": true, "": true}) || moduleName(ko) != "hv_netvsc" {
+		t.Error("a module's list of what it needs was not read")
+	}
 }
 
 func TestOrphansAreBuried(t *testing.T) {
