@@ -127,6 +127,7 @@ func enroll(ctx context.Context, e *env, args host.Args, f inventory.Facts) erro
 		Sysinfo: func(context.Context) (json.RawMessage, error) {
 			if !said {
 				e.say("announced as %s at %s", f.UUID, args.BusAddr)
+				e.say("nothing here is changed before an operator approves: muster registration approve-setup %s", named(f))
 				said = true
 			}
 			return f.Sysinfo(), nil
@@ -138,6 +139,14 @@ func enroll(ctx context.Context, e *env, args host.Args, f inventory.Facts) erro
 	}
 	e.say("restarting")
 	return linux.Reboot()
+}
+
+// named is what an operator calls this machine.
+func named(f inventory.Facts) string {
+	if f.Serial != "" {
+		return f.Serial
+	}
+	return f.UUID
 }
 
 // keep stores the key where only this boot's processes of root can read it.
