@@ -12,14 +12,22 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/spf13/cobra"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := command(os.Stderr).ExecuteContext(ctx)
+	c := command(os.Stderr)
+	begun := false
+	c.PreRun = func(*cobra.Command, []string) { begun = true } // flags and arguments were right
+	err := c.ExecuteContext(ctx)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "muster-booter:", err)
+		if !begun {
+			fmt.Fprintln(os.Stderr, "muster-booter: hint: muster-booter --help")
+		}
 		os.Exit(1)
 	}
 }

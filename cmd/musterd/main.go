@@ -46,6 +46,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if _, ok := err.(failed); ok {
 		return failure
 	}
+	fmt.Fprintln(stderr, "musterd: hint: musterd --help")
 	return usage
 }
 
