@@ -190,7 +190,16 @@ func (d *Dev) writeEnv(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return writeSecret(d.env, fmt.Sprintf("export MUSTER_URL='%s'\nexport MUSTER_KEY='%s'\nexport MUSTER_CA='%s'\n", d.control.URL(), t.Token, d.ca()))
+	return writeSecret(d.env, fmt.Sprintf("export MUSTER_URL='%s'\nexport MUSTER_KEY='%s'\nexport MUSTER_CA='%s'\n", d.control.URL(), t.Token, d.ca())+pathLine())
+}
+
+// pathLine makes a shell find this very program by its name.
+func pathLine() string {
+	self, err := os.Executable()
+	if err != nil || filepath.Base(self) != "muster" || strings.ContainsAny(self, "'\n:") {
+		return ""
+	}
+	return fmt.Sprintf("export PATH='%s':\"$PATH\"\n", filepath.Dir(self))
 }
 
 // renewEvery is shorter than an operator's token lives.

@@ -95,6 +95,13 @@ func (m *machine) save() error {
 	return os.Rename(f.Name(), m.file)
 }
 
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
 func (m *machine) say(s Stage, format string, args ...any) {
 	m.tell(Happening{time.Now(), m.hw.Name, s, fmt.Sprintf(format, args...)})
 }
@@ -239,7 +246,7 @@ func (m *machine) execute(msg bus.Message) bus.Reply {
 		if err != nil {
 			return bus.Reply{ExitStatus: 1, Stderr: err.Error()}
 		}
-		m.tell(Happening{time.Now(), m.hw.Name, StageEnroll, fmt.Sprintf("shows its %d disks, waits for approval", len(disks))})
+		m.tell(Happening{time.Now(), m.hw.Name, StageEnroll, fmt.Sprintf("shows its %s, waits for approval: %s", counted(len(disks), "disk"), m.hw.Serial)})
 		return bus.Reply{Stdout: string(b) + "\n"}
 	case setup.Script:
 		r := m.setUp(msg.Env)

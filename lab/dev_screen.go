@@ -13,8 +13,9 @@ type Screen struct {
 	W        io.Writer
 	Terminal bool // lines may be taken back
 	Colour   bool
-	Rows     int // machines that fit below the lines; more become one line of counts
-	Columns  int // of the terminal; 0: 80
+	Rows     int    // machines that fit below the lines; more become one line of counts
+	Columns  int    // of the terminal; 0: 80
+	Foot     string // stands below everything: what to do next
 
 	state map[string]Happening
 	order []string
@@ -77,6 +78,9 @@ func (s *Screen) draw(b *strings.Builder) {
 			h := s.state[name]
 			rows = append(rows, fmt.Sprintf("  %-6s  %s  %s", printable(name), s.paint(stageColour[h.Stage], fmt.Sprintf("%-8s", h.Stage)), clipped(printable(h.Text), room)))
 		}
+	}
+	if s.Foot != "" {
+		rows = append(rows, "", clipped(s.Foot, room+19))
 	}
 	for _, r := range rows {
 		b.WriteString(r + "\n")

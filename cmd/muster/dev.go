@@ -81,6 +81,7 @@ func (a *app) dev(c *cobra.Command, cfg lab.DevConfig, verbose bool) error {
 	}
 	say("control plane at %s, log in %s", d.URL(), logFile.Name())
 	say("in another shell: . %s && muster registration ls", d.Env())
+	screen.Foot = fmt.Sprintf("in another shell: . %s, then muster registration approve-setup SERIAL; ^C stops", filepath.Join(cfg.Dir, "dev.env"))
 	err = d.Run(c.Context())
 	if err == nil && c.Context().Err() != nil {
 		fmt.Fprintf(a.stderr, "stopped; %s holds everything, muster dev --dir %s goes on\n", cfg.Dir, cfg.Dir)
