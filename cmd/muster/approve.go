@@ -88,7 +88,7 @@ func (a *app) approveSetup(c *cobra.Command, ref string, o *approval) error {
 		w = a.stderr
 	}
 	a.drawPlan(w, r, p)
-	typed, err := a.confirm(p, o)
+	typed, err := a.confirm(ctx, p, o)
 	if err != nil {
 		return err
 	}
@@ -97,14 +97,18 @@ func (a *app) approveSetup(c *cobra.Command, ref string, o *approval) error {
 		return err
 	}
 	if !o.wait {
-		return a.show(g, func(w io.Writer) { a.drawGrant(w, g) })
+		return a.show(g, func(w io.Writer) {
+			a.drawGrant(w, g)
+			fmt.Fprintf(a.stderr, "how it fares: muster registration show %s\n", callable(g.Registration))
+		})
 	}
 	a.drawGrant(a.stderr, g)
+	fmt.Fprintln(a.stderr, "waiting for its end; ^C ends the waiting, not the setup")
 	return a.awaitSetup(ctx, f, g)
 }
 
 // confirm returns what names the machine a second time, or refuses.
-func (a *app) confirm(p muster.SetupPlan, o *approval) (string, error) {
+func (a *app) confirm(ctx context.Context, p muster.SetupPlan, o *approval) (string, error) {
 	want, what := p.Serial, "serial number"
 	if want == "" {
 		want, what = p.ServerUUID, "UUID"
@@ -114,7 +118,11 @@ func (a *app) confirm(p muster.SetupPlan, o *approval) (string, error) {
 		fmt.Fprintf(a.stderr, "\n%s\ntype the machine's %s to approve, anything else to stop: ",
 			a.paint(red, fmt.Sprintf("everything on these %d disks will be destroyed", len(p.Members()))), what)
 		var err error
-		if typed, err = readLine(a.stdin); err != nil {
+		typed, err = asked(ctx, func() (string, error) { return readLine(a.stdin) })
+		if err == errInterrupted {
+			fmt.Fprintln(a.stderr)
+		}
+		if err != nil {
 			return "", fmt.Errorf("nothing was changed: the %s was not confirmed (%w)", what, err)
 		}
 	}
@@ -129,7 +137,7 @@ func (a *app) drawGrant(w io.Writer, g muster.SetupGrant) {
 	a.fields(w,
 		"operation", g.OperationID,
 		"epoch", fmt.Sprint(g.Epoch),
-		"deadline", g.Deadline.UTC().Format(time.RFC3339),
+		"deadline", fmt.Sprintf("%s (%s)", g.Deadline.UTC().Format(time.RFC3339), a.ago(&g.Deadline)),
 	)
 }
 
@@ -146,7 +154,10 @@ func (a *app) awaitSetup(ctx context.Context, f muster.Fleet, g muster.SetupGran
 		case err != nil && !unreachable(err) && !muster.IsCode(err, muster.CodeUnavailable):
 			return err
 		case err == nil && r.State == muster.Approved && r.SetupEpoch <= g.Epoch:
-			return a.show(r, func(w io.Writer) { a.said1(w, r, "is approved") })
+			return a.show(r, func(w io.Writer) {
+				a.said1(w, r, "is approved")
+				fmt.Fprintln(a.stderr, "it restarts now, and is online when it has come back: muster node ls")
+			})
 		case err == nil && (r.State != muster.SettingUp || r.SetupEpoch != g.Epoch):
 			why := first(r.LastSetupError, "its state is now "+string(r.State))
 			return &hinted{

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -29,6 +31,43 @@ type env struct {
 	abs func(path string) string
 	// readSecret asks for a line without showing it.
 	readSecret func(prompt string) (string, error)
+	// unhide lets the terminal show again what is typed, after a prompt that was
+	// interrupted; nil: there is nothing to do.
+	unhide func()
+}
+
+// errInterrupted is the end of a question that was answered with ^C.
+var errInterrupted = errors.New("interrupted")
+
+// asked waits for an answer, or for ^C: a read of the terminal hears no signal.
+func asked(ctx context.Context, read func() (string, error)) (string, error) {
+	type answer struct {
+		line string
+		err  error
+	}
+	got := make(chan answer, 1)
+	go func() {
+		line, err := read()
+		got <- answer{line, err}
+	}()
+	select {
+	case a := <-got:
+		return a.line, a.err
+	case <-ctx.Done():
+		return "", errInterrupted
+	}
+}
+
+// secret asks for a line without showing it.
+func (a *app) secret(ctx context.Context, prompt string) (string, error) {
+	line, err := asked(ctx, func() (string, error) { return a.readSecret(prompt) })
+	if err == errInterrupted {
+		if a.unhide != nil {
+			a.unhide()
+		}
+		fmt.Fprintln(a.stderr)
+	}
+	return line, err
 }
 
 // fleet is what the commands need: the operator's interface, and the way in.
@@ -59,6 +98,11 @@ func osEnv() env {
 	e.colour = term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	if dir, err := os.UserConfigDir(); err == nil {
 		e.configDir = filepath.Join(dir, "muster")
+	}
+	if in := int(os.Stdin.Fd()); term.IsTerminal(in) {
+		if shown, err := term.GetState(in); err == nil {
+			e.unhide = func() { term.Restore(in, shown) }
+		}
 	}
 	e.readSecret = func(prompt string) (string, error) {
 		in := int(os.Stdin.Fd())

@@ -113,8 +113,10 @@ func (a *app) hintFor(err error) string {
 		return a.lastCommand + " --help"
 	case muster.IsCode(err, muster.CodeUnauthenticated):
 		return "the credential was not accepted: log in again with muster login, or look at MUSTER_KEY"
+	case errors.Is(err, client.ErrUntrusted):
+		return "do not log in there; compare the address and the fingerprint with what \"musterd ca\" shows on the control plane's host"
 	case errors.As(err, new(x509.UnknownAuthorityError)):
-		return "name the control plane's own authority: MUSTER_CA=FILE or --ca FILE (musterd writes it as ca.pem)"
+		return "the control plane has an authority of its own: muster login --fingerprint HEX, with what \"musterd ca\" shows there"
 	case unreachable(err):
 		return "look at MUSTER_URL, and whether musterd runs"
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -128,6 +129,18 @@ func (a *app) keyRevoke() *cobra.Command {
 			f, err := a.fleet()
 			if err != nil {
 				return err
+			}
+			// To the API a key that is gone is revoked; to a person who mistyped
+			// one, that would be a lie about the key that is meant.
+			ks, err := f.Keys(c.Context())
+			if err != nil {
+				return err
+			}
+			if !slices.ContainsFunc(ks, func(k muster.APIKey) bool { return k.ID == args[0] }) {
+				return &hinted{
+					err:  muster.Problemf(muster.CodeNotFound, "no key has the ID %q: it was revoked before, or never was", args[0]),
+					hint: "muster key ls",
+				}
 			}
 			if err := f.RevokeKey(c.Context(), args[0]); err != nil {
 				return err

@@ -40,15 +40,23 @@ musterd prints at its first start: then its certificate is fetched and kept.`,
 			if fingerprint != "" {
 				conn.ca, conn.fingerprint = nil, fingerprint
 			}
-			password, err := a.readSecret(fmt.Sprintf("password of %s at %s: ", name, conn.url))
-			if err != nil {
-				return fmt.Errorf("no password: %w", err)
-			}
 			f, err := a.dial(conn)
 			if err != nil {
 				return err
 			}
+			// Nobody types a password before it is sure who would get it.
+			v, err := f.Version(c.Context())
+			if err != nil {
+				return err
+			}
+			password, err := a.secret(c.Context(), fmt.Sprintf("password of %s at %s: ", name, conn.url))
+			if err != nil {
+				return fmt.Errorf("no password: %w", err)
+			}
 			t, err := f.Login(c.Context(), muster.Login{Name: name, Password: password})
+			if muster.IsCode(err, muster.CodeUnauthenticated) {
+				return &hinted{err: err, hint: fmt.Sprintf("a lost password is replaced on the control plane's host: musterd reset-password %s", name)}
+			}
 			if err != nil {
 				return err
 			}
@@ -56,10 +64,6 @@ musterd prints at its first start: then its certificate is fetched and kept.`,
 				return a.show(t, func(w io.Writer) { fmt.Fprintln(w, t.Token) })
 			}
 			if fingerprint != "" { // the pinned connection vouches for what it fetches
-				v, err := f.Version(c.Context())
-				if err != nil {
-					return err
-				}
 				conn.ca = []byte(v.CA)
 			}
 			s := session{URL: conn.url, CA: string(conn.ca), Token: t.Token, Operator: t.Operator, Role: t.Role, ExpiresAt: t.ExpiresAt}

@@ -31,7 +31,7 @@ func (a *app) operatorCreate() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			password, err := a.readSecret("first password of " + args[0] + ": ")
+			password, err := a.secret(c.Context(), "first password of "+args[0]+": ")
 			if err != nil {
 				return fmt.Errorf("no password: %w", err)
 			}

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -83,6 +84,7 @@ func (a *app) drawPlan(w io.Writer, r muster.Registration, p muster.SetupPlan) {
 		"machine", p.ServerUUID,
 		"serial", first(said(p.Serial), "none: it is confirmed by its UUID"),
 		"hardware", said(strings.TrimSpace(r.Manufacturer+" "+r.Product)),
+		"mac", said(strings.Join(r.MACs, ", ")),
 		"host", said(p.Hostname),
 		"pool", fmt.Sprintf("%s (%s), %s, %s usable, compression %s", muster.PoolName, p.Pool, p.Layout, size(p.Capacity), p.Compression),
 		"image", strings.TrimPrefix(imageName(p.Image), "-"),
@@ -91,7 +93,7 @@ func (a *app) drawPlan(w io.Writer, r muster.Registration, p muster.SetupPlan) {
 	header := []string{"ROLE", "PATH", "VENDOR", "MODEL", "SERIAL", "WWN", "SIZE", "ON IT"}
 	var rows [][]string
 	add := func(role string, d muster.Disk) {
-		rows = append(rows, append([]string{role}, a.diskCells(d)...))
+		rows = append(rows, append([]string{role}, a.diskCells(d, p.ServerUUID)...))
 	}
 	for i, v := range p.VDevs {
 		role := first(v.Type, "data")
@@ -111,7 +113,7 @@ func (a *app) drawPlan(w io.Writer, r muster.Registration, p muster.SetupPlan) {
 		}
 	}
 	for _, u := range p.Unused {
-		rows = append(rows, append([]string{a.paint(dim, "left alone")}, a.diskCells(u.Disk)...))
+		rows = append(rows, append([]string{a.paint(dim, "left alone")}, a.diskCells(u.Disk, p.ServerUUID)...))
 	}
 	grid(w, header, rows)
 	for _, u := range p.Unused {
@@ -126,24 +128,28 @@ func (a *app) drawPlan(w io.Writer, r muster.Registration, p muster.SetupPlan) {
 }
 
 // diskCells are path, vendor, model, serial, WWN, size and contents.
-func (a *app) diskCells(d muster.Disk) []string {
+func (a *app) diskCells(d muster.Disk, uuid string) []string {
 	on := "nothing"
 	if len(d.Contents) > 0 {
-		on = a.paint(red, contents(d.Contents))
+		on = a.paint(red, contents(d.Contents, uuid))
 	}
 	return []string{dash(d.Path), dash(d.Vendor), dash(d.Model), dash(d.Serial), dash(d.WWN), size(d.Size), on}
 }
 
-func contents(cs []muster.Content) string {
+// contents says whose a pool is: this machine's, or another's that has a name.
+func contents(cs []muster.Content, uuid string) string {
 	parts := make([]string, len(cs))
 	for i, c := range cs {
 		s := said(c.Kind)
 		if c.Name != "" {
 			s += " " + said(c.Name)
 		}
-		if c.Stamp != "" {
+		switch {
+		case c.Stamp != "" && c.Stamp == uuid:
+			s += " of this machine"
+		case c.Stamp != "":
 			s += " of machine " + said(c.Stamp)
-		} else if c.GUID != "" && c.Kind == "zpool" {
+		case c.GUID != "" && c.Kind == "zpool":
 			s += " (" + said(c.GUID) + ", no stamp)"
 		}
 		parts[i] = s
@@ -151,14 +157,15 @@ func contents(cs []muster.Content) string {
 	return strings.Join(parts, ", ")
 }
 
-func (a *app) drawDisks(w io.Writer, ds []muster.Disk) {
+func (a *app) drawDisks(w io.Writer, ds []muster.Disk, uuid string) {
 	rows := make([][]string, len(ds))
 	for i, d := range ds {
 		kind := "spinning"
 		if d.SSD {
 			kind = "solid"
 		}
-		rows[i] = append(a.diskCells(d), strings.TrimSpace(said(d.Transport)+" "+kind))
+		cells := a.diskCells(d, uuid) // what is on it comes last: it may be long
+		rows[i] = slices.Insert(cells, len(cells)-1, strings.TrimSpace(said(d.Transport)+" "+kind))
 	}
-	grid(w, []string{"PATH", "VENDOR", "MODEL", "SERIAL", "WWN", "SIZE", "ON IT", "KIND"}, rows)
+	grid(w, []string{"PATH", "VENDOR", "MODEL", "SERIAL", "WWN", "SIZE", "KIND", "ON IT"}, rows)
 }

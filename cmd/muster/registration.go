@@ -54,7 +54,11 @@ func (a *app) registrationLs() *cobra.Command {
 			}
 			return a.show(list(rs), func(w io.Writer) {
 				if len(rs) == 0 {
-					fmt.Fprintln(a.stderr, "no machine is registered")
+					if state != "" {
+						fmt.Fprintf(a.stderr, "no machine is %s\n", state)
+						return
+					}
+					fmt.Fprintln(a.stderr, "no machine is registered; who has asked to boot, and got nothing: muster boot ls")
 					return
 				}
 				uuids := make([]string, len(rs))
@@ -146,9 +150,12 @@ func (a *app) drawRegistration(w io.Writer, r muster.Registration) {
 	}
 	if len(r.Disks) > 0 {
 		fmt.Fprintln(w)
-		a.drawDisks(w, r.Disks)
+		a.drawDisks(w, r.Disks, r.ServerUUID)
 	} else if r.State == muster.AwaitingSetup {
 		fmt.Fprintln(w, "its disks have not been surveyed yet: no approval can be offered")
+	}
+	if r.State == muster.AwaitingSetup && r.SurveyedAt != nil {
+		fmt.Fprintf(a.stderr, "\nit awaits an approval: muster registration approve-setup %s\n", callable(r))
 	}
 }
 

@@ -67,7 +67,7 @@ func machine(ctx context.Context, f muster.Fleet, ref string) (muster.Registrati
 	case 0:
 		return muster.Registration{}, &hinted{
 			err:  muster.Problemf(muster.CodeNotFound, "no registration has UUID, serial number, host name or MAC address %q", ref),
-			hint: "muster registration ls",
+			hint: "muster registration ls shows the machines, muster boot ls every network card that has asked to boot",
 		}
 	}
 	return muster.Registration{}, usagef("%q names %d machines: %s", ref, len(begins), describeAll(begins))
@@ -141,6 +141,15 @@ func nic(ctx context.Context, f muster.Fleet, ref string) (string, error) {
 		return "", muster.Problemf(muster.CodeNotFound, "machine %s has no boot record", m.ServerUUID)
 	}
 	return "", usagef("machine %s has %d admin NICs: name one of %s", m.ServerUUID, len(macs), strings.Join(macs, ", "))
+}
+
+// callable is what an operator may call a machine by: its serial number, which
+// is on its case, or its UUID.
+func callable(r muster.Registration) string {
+	if r.Serial != "" && !strings.ContainsAny(r.Serial, " \t'\"\\$`;&|<>()*?#!") {
+		return said(r.Serial)
+	}
+	return r.ServerUUID
 }
 
 func contains(ss []string, s string) bool {

@@ -124,6 +124,14 @@ func group(use, short, long string, subs ...*cobra.Command) *cobra.Command {
 		return usagef("unknown command %q for %q", args[0], c.CommandPath())
 	}
 	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	for _, s := range subs { // what other programs call the same
+		switch s.Name() {
+		case "ls":
+			s.SuggestFor = []string{"list"}
+		case "rm", "revoke":
+			s.SuggestFor = []string{"delete", "remove"}
+		}
+	}
 	c.AddCommand(subs...)
 	return c
 }
