@@ -32,7 +32,7 @@ type situation struct {
 	fresh   bool            // the directory is at least as new as the entry
 	alive   bool            // the install's session is live, here, and belongs to that machine
 	holding bool            // the bundle of the entry's epoch is in memory
-	running bool            // a script of ours still runs over that session
+	running bool            // a script of ours still runs in that boot of the machine
 	seq     int64           // of the directory
 	now     time.Time
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"muster.internal"
 )
@@ -17,14 +18,20 @@ func (i *Installer) expect(e entry) {
 }
 
 // awaitAnswer waits for the machine's answer for as long as anybody wants it.
+// An install that was given up is waited for too: until its script has ended,
+// the machine must not be sent another.
 func (i *Installer) awaitAnswer(ctx context.Context, e entry) {
 	i.mu.Lock()
 	a := i.awaited[e.ServerUUID]
 	i.mu.Unlock()
 	i.work.Go(func() {
+		late := time.NewTimer(e.GiveUp.Sub(i.o.Now()) + time.Hour)
+		defer late.Stop()
+		defer a.forget()
 		select {
 		case <-ctx.Done():
 		case <-a.over:
+		case <-late.C:
 		case r := <-a.answer:
 			for n := 0; ; n++ {
 				err := i.answered(e, r)
@@ -40,7 +47,9 @@ func (i *Installer) awaitAnswer(ctx context.Context, e entry) {
 
 func (i *Installer) answered(e entry, r busReply) error {
 	i.mu.Lock()
-	delete(i.running, e.Session)
+	if i.running[e.ServerUUID].boot == bootOf(e.Session, e.PublicKey) {
+		delete(i.running, e.ServerUUID)
+	}
 	i.mu.Unlock()
 	o, success := outcome(e.Epoch, r)
 	return i.ended(e, o, success)
@@ -75,6 +84,17 @@ func (i *Installer) drop(uuid string) {
 	delete(i.tries, uuid)
 }
 
+// leave is drop for an install that was given up: the answer to its script is
+// still listened for.
+func (i *Installer) leave(uuid string) {
+	i.mu.Lock()
+	if _, sent := i.running[uuid]; sent {
+		delete(i.awaited, uuid)
+	}
+	i.mu.Unlock()
+	i.drop(uuid)
+}
+
 // report tells the control plane until it has heard, or knows better.
 func (i *Installer) report(ctx context.Context, e entry) error {
 	for n := 0; ; n++ {
@@ -88,6 +108,7 @@ func (i *Installer) report(ctx context.Context, e entry) error {
 		}
 		if err == nil || final(err) {
 			if err != nil {
+				e.Success = false // its record is right, then
 				i.o.Log.Warn("the control plane does not want the outcome of an install", "machine", e.ServerUUID, "epoch", e.Epoch, "success", e.Success, "error", err)
 			}
 			return i.write(&e, stepReported)

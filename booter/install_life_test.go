@@ -119,6 +119,58 @@ func TestFinishedInstallOutranksTheRecord(t *testing.T) {
 	})
 }
 
+// TestCancelledWhileItRuns: the operator gives up on a setup whose script runs,
+// the machine comes back on a new connection, and its setup is approved again.
+// It is sent nothing until the first script has ended.
+func TestCancelledWhileItRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &lifeTest{t: t, plane: newInstallPlane(), journal: filepath.Join(t.TempDir(), "journal"), runs: map[string]int{}}
+		ctx, cancel := context.WithCancel(context.Background())
+		var work sync.WaitGroup
+		l.start(-1, nil)
+		work.Go(func() {
+			l.machine(ctx, func(epoch int64) bus.Reply {
+				if epoch == 1 {
+					return bus.Reply{ExitStatus: 1, Stdout: setup.FailureLine("a disk is in use") + "\n"}
+				}
+				return works(epoch)
+			})
+		})
+		time.Sleep(30 * time.Second)
+		if l.runs["1"] != 1 {
+			t.Fatalf("runs %v", l.runs)
+		}
+		l.plane.mu.Lock()
+		l.plane.end(muster.AwaitingSetup, "cancelled")
+		l.plane.mu.Unlock()
+		reconnect := func(then time.Duration) { // the new connection is surveyed, and its setup approved
+			time.Sleep(time.Second)
+			l.mu.Lock()
+			l.cut()
+			l.mu.Unlock()
+			time.Sleep(then)
+		}
+		reconnect(40 * time.Second)
+		l.plane.mu.Lock()
+		if l.plane.approvals < 2 || l.plane.ends[1] != "failed: "+whyBusy {
+			t.Errorf("%d approvals, ends %q", l.plane.approvals, l.plane.ends)
+		}
+		l.plane.mu.Unlock()
+		time.Sleep(time.Minute) // the first script ends
+		reconnect(10 * time.Minute)
+		synctest.Wait()
+		if state, how := l.plane.now(); state != muster.Approved || l.beside != 0 || l.overtime != 0 {
+			t.Errorf("%s, runs %v, %d scripts beside another", how, l.runs, l.beside)
+		}
+		cancel()
+		work.Wait()
+		l.kill()
+		if len(l.bus.expected) > 0 || len(l.install.awaited) > 0 {
+			t.Errorf("it still waits for %v", l.install.awaited)
+		}
+	})
+}
+
 // TestImpostorAfterApproval: somebody with the machine's own address takes its
 // name over between approval and script. He gets nothing, the epoch is void,
 // and the machine is set up by the next approval. From another address he

@@ -243,6 +243,9 @@ type lifeTest struct {
 	runs     map[string]int // setup scripts run, by epoch
 	setUp    int64          // epoch whose credential is on the machine's pool
 	overtime int            // scripts that ran on a machine that was set up
+	active   int            // setup scripts running now
+	beside   int            // scripts that were started beside another
+	cut      func()         // ends the machine's connection
 }
 
 func (l *lifeTest) start(left int, onDeath func()) {
@@ -288,7 +291,13 @@ func (l *lifeTest) connect(ctx context.Context, addr string) (net.Conn, error) {
 	if pl == nil {
 		return nil, errors.New("connection refused")
 	}
-	return pl.from(ipA)(ctx, addr)
+	c, err := pl.from(ipA)(ctx, addr)
+	if err == nil {
+		l.mu.Lock()
+		l.cut = func() { c.Close() }
+		l.mu.Unlock()
+	}
+	return c, err
 }
 
 // machine lives until it is set up and has proved it, or ctx ends. It stays
@@ -312,9 +321,15 @@ func (l *lifeTest) machine(ctx context.Context, script func(epoch int64) bus.Rep
 			if l.setUp != 0 {
 				l.overtime++
 			}
+			if l.active++; l.active > 1 {
+				l.beside++
+			}
 			l.mu.Unlock()
 			time.Sleep(2 * time.Minute) // building a pool, in the bubble's time
 			r := script(epoch)
+			l.mu.Lock()
+			l.active--
+			l.mu.Unlock()
 			if r.ExitStatus == setup.ExitReboot {
 				l.mu.Lock()
 				l.setUp = epoch
@@ -364,6 +379,9 @@ func inLife(t *testing.T, n int, down time.Duration, script func(int64) bus.Repl
 			if n > 1 {
 				t.Errorf("the script of setup %s ran %d times", epoch, n)
 			}
+		}
+		if l.beside > 0 {
+			t.Errorf("%d scripts were started beside another", l.beside)
 		}
 		if l.overtime > 0 {
 			t.Errorf("%d scripts ran on a machine that was set up", l.overtime)

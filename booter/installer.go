@@ -1,6 +1,7 @@
 package booter
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -41,7 +42,7 @@ type Installer struct {
 	mu      sync.Mutex
 	busy    map[string]bool               // machines that something is being done about
 	bundles map[string]muster.TakenBundle // taken and not yet sent
-	running map[string]bool               // sessions over which a script of ours runs
+	running map[string]sentRun            // scripts that were sent and not answered, by machine
 	tries   map[string]int                // of asking for a bundle
 	awaited map[string]awaited            // answers, by machine
 }
@@ -71,7 +72,7 @@ func NewInstaller(o InstallerOptions) (*Installer, error) {
 		return nil, err
 	}
 	i := &Installer{o: o, journal: j, counts: o.Bus.counts, wakeup: make(chan struct{}, 1), busy: map[string]bool{},
-		bundles: map[string]muster.TakenBundle{}, running: map[string]bool{}, tries: map[string]int{}, awaited: map[string]awaited{}}
+		bundles: map[string]muster.TakenBundle{}, running: map[string]sentRun{}, tries: map[string]int{}, awaited: map[string]awaited{}}
 	for _, e := range j.all() {
 		o.Log.Info("an install of the run before", "machine", e.ServerUUID, "epoch", e.Epoch, "step", string(e.Step))
 		if e.Step == stepSent {
@@ -80,6 +81,17 @@ func NewInstaller(o InstallerOptions) (*Installer, error) {
 	}
 	return i, nil
 }
+
+// A sentRun is a script on its way on a machine. After a restart of ours there is
+// none to know of; the machine itself refuses a second one beside the first.
+type sentRun struct {
+	boot string
+	end  time.Time // it counts for nothing after this
+}
+
+// bootOf tells one boot of a machine from another: by the key that was made in
+// it, which outlives a connection, or else by the connection.
+func bootOf(session, publicKey string) string { return cmp.Or(publicKey, session) }
 
 // Finished tells that an install of that machine ended well and the control
 // plane may not have said so yet: then its boot record still says enrolling,
@@ -139,13 +151,6 @@ func (i *Installer) look(ctx context.Context) time.Duration {
 			i.begin(ctx, uuid)
 		}
 	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	for session := range i.running {
-		if _, _, _, live := i.o.Bus.Holder(session); !live {
-			delete(i.running, session)
-		}
-	}
 	return next
 }
 
@@ -167,13 +172,14 @@ func (i *Installer) situation(uuid string) situation {
 	} else if s.install != nil {
 		session = s.install.Session
 	}
-	holder, _, _, here := i.o.Bus.Holder(session)
+	holder, _, key, here := i.o.Bus.Holder(session)
 	s.alive = here && holder == uuid
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	b, ok := i.bundles[uuid]
 	s.holding = ok && s.entry != nil && b.Epoch == s.entry.Epoch
-	s.running = i.running[session]
+	r := i.running[uuid]
+	s.running = here && r.boot == bootOf(session, key) && s.now.Before(r.end)
 	return s
 }
 
@@ -219,7 +225,7 @@ func (i *Installer) do(ctx context.Context, uuid string, s situation) error {
 		return i.report(ctx, e)
 	case actForget:
 		i.o.Log.Info("an install is over", "machine", uuid, "epoch", e.Epoch, "step", string(e.Step))
-		i.drop(uuid)
+		i.leave(uuid)
 		return i.write(&e, stepGone)
 	}
 	return nil
@@ -291,14 +297,14 @@ func (i *Installer) send(ctx context.Context, e entry) error {
 		return err
 	}
 	i.mu.Lock()
-	i.running[e.Session] = true
+	i.running[e.ServerUUID] = sentRun{bootOf(e.Session, e.PublicKey), e.GiveUp}
 	i.mu.Unlock()
 	i.expect(e)
 	i.awaitAnswer(ctx, e)
 	if err := i.o.Bus.Send(e.Session, e.Request, b.Script, b.Env); err != nil {
 		i.drop(e.ServerUUID)
 		i.mu.Lock()
-		delete(i.running, e.Session)
+		delete(i.running, e.ServerUUID)
 		i.mu.Unlock()
 		return i.ended(e, muster.SetupOutcome{Epoch: e.Epoch, Reason: "the script could not be sent, nothing was run on the machine: " + err.Error()}, false)
 	}

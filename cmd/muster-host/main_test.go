@@ -48,6 +48,25 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
+// Two orders at once would build on each other's disks: the second is refused,
+// and one that comes after the end of the first, however it ended, is not.
+func TestOneSetupAtATime(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "run", lockFile)
+	first, err := only(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := only(name); err == nil || !strings.Contains(err.Error(), "another setup runs") {
+		t.Errorf("beside the first: %v", err)
+	}
+	first.Close()
+	second, err := only(name)
+	if err != nil {
+		t.Fatalf("after the first: %v", err)
+	}
+	second.Close()
+}
+
 func TestRunScript(t *testing.T) {
 	t.Setenv("LEAKED", "planted")
 	var console bytes.Buffer
