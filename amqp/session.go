@@ -171,12 +171,23 @@ func (s *Session) Beat() {
 	}
 }
 
+// What a channel and a consumer take in memory at most, beside bodies, in bytes.
+const (
+	channelCost = 512
+	messageCost = 4 << 10 // of properties, names and keys
+	tagCost     = 512
+)
+
 // Buffered is how many bytes the session holds for the client: incomplete
-// frames, incomplete messages, and messages that wait.
+// frames, incomplete messages, messages that wait, and what channels and
+// consumers take.
 func (s *Session) Buffered() int {
-	n := s.split.Buffered()
+	n := s.split.Buffered() + len(s.channels)*channelCost + s.tags*tagCost
 	for _, c := range s.channels {
-		n += c.asm.Buffered()
+		n += c.asm.Buffered() + 8*cap(c.unacked)
+		if c.asm.Busy() {
+			n += messageCost
+		}
 	}
 	for _, q := range s.queues {
 		n += q.bytes
@@ -204,7 +215,7 @@ func (s *Session) end(err *Error) {
 		s.state = done
 		s.events = append(s.events, Closed{err})
 	}
-	s.split, s.channels, s.queues = Splitter{}, map[uint16]*sessionChannel{}, nil
+	s.split, s.channels, s.queues, s.tags = Splitter{}, map[uint16]*sessionChannel{}, nil, 0
 }
 
 // Close ends the connection from our side, with a reason for the client.

@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -185,7 +186,7 @@ func TestQueueIsBounded(t *testing.T) {
 		t.Errorf("%d messages wait", n)
 	}
 	s.Receive([]byte(frames(1, &QueuePurge{Queue: "q"})))
-	if s.Buffered() != 0 {
+	if s.Buffered() != channelCost {
 		t.Errorf("%d bytes after a purge", s.Buffered())
 	}
 	s.Deliver(Message{Key: "k", Body: make([]byte, 900<<10)})
@@ -307,4 +308,36 @@ func TestOtherMethods(t *testing.T) {
 	if s.Receive([]byte(publish(1, "k", "late"))) != nil || s.Output() != nil {
 		t.Error("a dead session answers")
 	}
+}
+
+// TestTablesTakeNoMemory: a table of empty fields takes dozens of times more
+// memory than it has bytes, and each channel could hold one.
+func TestTablesTakeNoMemory(t *testing.T) {
+	headers := make(Table, 30000)
+	for i := range headers {
+		headers[i] = Field{Value: true}
+	}
+	h := ContentHeader{Class: basic >> 16, Size: 1, Properties: Properties{Flags: HasHeaders, Headers: headers}}
+	c := coder{writing: true}
+	h.fields(&c)
+	s := NewSession(testPolicy())
+	s.Receive([]byte(handshake("/")))
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	const channels = 100
+	for n := 1; n <= channels; n++ {
+		s.Receive(AppendFrame([]byte(frames(n, &ChannelOpen{}, n, &BasicPublish{Exchange: "amq.topic", Key: "k"})), Frame{Type: FrameHeader, Channel: uint16(n), Payload: c.b}))
+	}
+	if s.Done() || len(s.channels) != channels || !s.channels[channels].asm.Busy() {
+		t.Fatal("the session did not take it")
+	}
+	if grown := heap() - before; grown > int64(s.Buffered())+1<<20 {
+		t.Errorf("%d bytes are held, and %d said to be", grown, s.Buffered())
+	}
+	runtime.KeepAlive(s)
 }

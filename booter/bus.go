@@ -262,12 +262,14 @@ func (b *Bus) refused(source netip.Addr, uuid, mac, reason string) {
 }
 
 // charge books how much a connection makes us hold; false: too much for all.
+// A little each may hold always.
 func (b *Bus) charge(c *busConn, bytes int) bool {
+	bytes = max(0, bytes-freeBuffer)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.buffered += bytes - c.counted
 	c.counted = bytes
-	return b.buffered <= b.o.MaxBuffered || bytes <= amqp.FrameMax
+	return b.buffered <= b.o.MaxBuffered || bytes == 0
 }
 
 // Holder tells who holds a live session: a connection that has said who it is

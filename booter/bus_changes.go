@@ -48,8 +48,10 @@ func (s *sessionChanges) add(cs ...change) {
 	defer s.mu.Unlock()
 	for _, c := range cs {
 		if s.pending[c.uuid] == nil {
-			if len(s.pending) >= maxPending {
-				return
+			// That a session ended is never lost: there are no more of them
+			// than connections. Who was refused may name any machine at all.
+			if c.name == "" && len(s.pending) >= maxPending {
+				continue
 			}
 			s.pending[c.uuid] = map[string]change{}
 		}

@@ -24,6 +24,7 @@ const (
 	maxOutbox    = 1 << 20   // bytes that may wait for a slow reader
 	lowOutbox    = 128 << 10 // below this a client's next bytes are read
 	maxSysinfo   = 1 << 20
+	freeBuffer   = 2 * amqp.FrameMax // bytes that each connection may make us hold
 	requestQueue = "ur.request."
 )
 
@@ -109,7 +110,7 @@ func (c *busConn) read(ctx context.Context, work *sync.WaitGroup) {
 		c.mu.Lock()
 		c.handling = false
 		c.collect()
-		held, done := c.sess.Buffered(), c.sess.Done()
+		held, done := c.sess.Buffered()+c.kept(), c.sess.Done()
 		c.mu.Unlock()
 		switch {
 		case done:
@@ -126,6 +127,18 @@ func (c *busConn) read(ctx context.Context, work *sync.WaitGroup) {
 			return
 		}
 	}
+}
+
+// kept is how many bytes of the machine's words are kept; c.mu is held.
+func (c *busConn) kept() int {
+	n := len(c.sysinfo) + len(c.told)
+	if c.early != nil {
+		n += len(c.early.Body)
+	}
+	for _, r := range c.held {
+		n += len(r.Stdout) + len(r.Stderr)
+	}
+	return n
 }
 
 // setDeadline says when silence becomes too long: twice the agreed heartbeat,

@@ -285,6 +285,44 @@ func TestFiveMebibytes(t *testing.T) {
 	}
 }
 
+// TestAnswersOfNobodyAreCounted: what is kept until a machine says who it is
+// counts among what all of them may make us hold.
+func TestAnswersOfNobodyAreCounted(t *testing.T) {
+	b := startBus(t, BusOptions{MaxBuffered: 4 << 20}, newFakeControl())
+	conn, err := bus.Dial(t.Context(), b.options(uuidA, macA, ipA))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	answer := []byte(`{"exit_status":0,"stdout":"` + strings.Repeat("y", 3<<20) + `"}`)
+	err = errors.Join(conn.Publish("ur.execute-reply."+uuidA+".1", answer), conn.Sync(t.Context()))
+	if err != nil {
+		t.Errorf("the first: %v", err)
+	}
+	conn.Publish("ur.execute-reply."+uuidA+".2", answer)
+	if err := conn.Sync(t.Context()); err == nil {
+		t.Error("6 MiB are kept of 4")
+	}
+	b.until(t, "nothing is held", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.buffered == 0 })
+}
+
+// TestRefusalsDisplaceNoNews: whoever is refused may name any machine; that a
+// machine's session has ended is told all the same.
+func TestRefusalsDisplaceNoNews(t *testing.T) {
+	s := newSessionChanges()
+	for i := range 2 * maxPending {
+		s.add(change{uuid: fmt.Sprint("made up ", i)})
+	}
+	s.announced(uuidA+"."+macA, "s1")
+	s.add(change{uuid: uuidA, name: uuidA + "." + macA})
+	if got := s.take(uuidA); len(got) != 1 || got[0].Lost != "s1" {
+		t.Errorf("told %+v", got)
+	}
+	if n := len(s.machines()); n != maxPending {
+		t.Errorf("%d machines are remembered", n)
+	}
+}
+
 // TestManyMachines: two hundred at once, all announced; nothing is left when
 // they are gone.
 func TestManyMachines(t *testing.T) {
