@@ -83,7 +83,7 @@ type journal struct {
 	writing sync.Mutex // held while the disk works; readers need not wait for it
 	file    diskFile
 	size    int64 // of the whole lines in file
-	broken  error // an append failed and could not be undone
+	broken  error // file is not to be written to: the journal must be rewritten first
 
 	rewritten int64 // size after the last rewrite
 
@@ -116,8 +116,11 @@ func openJournal(path string, d disk) (*journal, error) {
 		j.apply(e)
 		b = rest
 	}
-	// Beginning with a fresh file also gets rid of a cut-off line.
-	return j, j.rewrite()
+	// Beginning with a fresh file also gets rid of a cut-off line. A full disk
+	// keeps nobody from reading what is true, nor machines of the fleet from
+	// booting: no install goes on until it can be written down.
+	j.broken = j.rewrite()
+	return j, nil
 }
 
 func (j *journal) apply(e entry) {
@@ -152,7 +155,7 @@ func (j *journal) put(from step, e entry) error {
 	}
 	j.apply(e)
 	if j.size > compactAt && j.size > 4*j.rewritten {
-		j.rewrite() // if it fails, the old file is as good
+		j.rewrite() // if it fails, the next line tries again first
 	}
 	return nil
 }
@@ -195,6 +198,7 @@ func (j *journal) rewrite() error {
 	}
 	if err != nil {
 		f.Close()
+		j.broken = err // the old file may have been replaced all the same: it is not written to again
 		return err
 	}
 	if j.file != nil {
@@ -236,6 +240,9 @@ func (j *journal) any(like func(*entry) bool) bool {
 func (j *journal) close() error {
 	j.writing.Lock()
 	defer j.writing.Unlock()
+	if j.file == nil {
+		return nil
+	}
 	return j.file.Close()
 }
 

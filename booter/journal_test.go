@@ -183,7 +183,7 @@ func TestJournalSurvivesPowerCut(t *testing.T) {
 // TestJournalOnAFullDisk fails one operation and goes on: the entry is not
 // true, and the next ones are whole.
 func TestJournalOnAFullDisk(t *testing.T) {
-	for n := 4; n < 16; n++ {
+	for n := range 16 { // below four: while it is opened
 		path := filepath.Join(t.TempDir(), "journal")
 		d := &brittleDisk{left: n, failed: true}
 		j, err := openJournal(path, d)
@@ -210,6 +210,53 @@ func TestJournalOnAFullDisk(t *testing.T) {
 			t.Errorf("operation %d: %d failures, then %s", n, failures, e.Step)
 		}
 	}
+}
+
+// lateDisk renames, and says that it failed: the directory could not be synced.
+type lateDisk struct {
+	*brittleDisk
+	fail int // renames that say so
+}
+
+func (d *lateDisk) Rename(from, to string) error {
+	err := d.brittleDisk.Rename(from, to)
+	if d.fail--; d.fail >= 0 {
+		return errors.Join(err, errPower)
+	}
+	return err
+}
+
+// TestJournalIsWrittenWhereItIsRead: when a rewritten journal has taken the
+// place of the old one though it was called a failure, no line goes to the file
+// that nobody will find again.
+func TestJournalIsWrittenWhereItIsRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal")
+	d := &lateDisk{brittleDisk: quickDisk(), fail: 1}
+	j, err := openJournal(path, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := func(from, to step) {
+		t.Helper()
+		if err := j.put(from, entry{ServerUUID: uuidA, Epoch: 1, Step: to, At: noon}); err != nil {
+			t.Fatal(err)
+		}
+		again, err := openJournal(path, quickDisk())
+		if e, _ := again.get(uuidA); err != nil || e.Step != to {
+			t.Fatalf("%s was promised, %q is read (%v)", to, e.Step, err)
+		}
+		j.mu.Lock()
+		j.broken = errPower // the reader has replaced the file
+		j.mu.Unlock()
+	}
+	put("", stepTaking)
+	put(stepTaking, stepTaken)
+	d.fail = 1
+	j.broken = nil
+	if err := j.rewrite(); err == nil {
+		t.Fatal("the rewrite did not fail")
+	}
+	put(stepTaken, stepSent)
 }
 
 // TestJournalCutAnywhere truncates a journal at every byte.
