@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 
 const (
 	maxHTTPConns   = 4096
+	maxHTTPSource  = 64 // from one address
 	httpHeaderTime = 10 * time.Second
 	httpIdleTime   = 2 * time.Minute
 	httpHeaderSize = 16 << 10
@@ -30,7 +32,11 @@ const (
 
 // serveHTTP serves scripts and image files until ctx ends.
 func (b *Booter) serveHTTP(ctx context.Context) error {
-	l := limitConns(b.http, maxHTTPConns)
+	each := maxHTTPSource
+	if b.cfg.Address.IsLoopback() { // everybody comes from the same address
+		each = maxHTTPConns
+	}
+	l := limitConns(b.http, maxHTTPConns, each)
 	s := &http.Server{Handler: http.HandlerFunc(b.handle), ReadHeaderTimeout: httpHeaderTime, IdleTimeout: httpIdleTime,
 		MaxHeaderBytes: httpHeaderSize, DisableGeneralOptionsHandler: true, ConnState: l.state,
 		ErrorLog: slog.NewLogLogger(b.log.Handler(), slog.LevelDebug)}
@@ -202,18 +208,24 @@ func refuse(w http.ResponseWriter, status int, why string) {
 	fmt.Fprintln(w, why)
 }
 
-// A connLimit accepts at most as many connections at a time as it has slots.
-// It hands connections on as they are, since a wrapper would hide sendfile;
-// the server tells by its state hook when one is over.
+// A connLimit accepts at most as many connections at a time as it has slots,
+// and of one address no more than each: the rest are closed at once, so that
+// nobody keeps all others out. It hands connections on as they are, since a
+// wrapper would hide sendfile; the server tells by its state hook when one is
+// over.
 type connLimit struct {
 	net.Listener
 	slots  chan struct{}
+	each   int
 	closed chan struct{}
 	once   sync.Once
+
+	mu      sync.Mutex
+	sources map[netip.Addr]int
 }
 
-func limitConns(l net.Listener, n int) *connLimit {
-	return &connLimit{Listener: l, slots: make(chan struct{}, n), closed: make(chan struct{})}
+func limitConns(l net.Listener, n, each int) *connLimit {
+	return &connLimit{Listener: l, slots: make(chan struct{}, n), each: each, closed: make(chan struct{}), sources: map[netip.Addr]int{}}
 }
 
 func (l *connLimit) Accept() (net.Conn, error) {
@@ -222,11 +234,32 @@ func (l *connLimit) Accept() (net.Conn, error) {
 	case <-l.closed:
 		return nil, net.ErrClosed
 	}
-	c, err := l.Listener.Accept()
-	if err != nil {
-		<-l.slots
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			<-l.slots
+			return nil, err
+		}
+		if l.count(c, 1) {
+			return c, nil
+		}
+		c.Close()
 	}
-	return c, err
+}
+
+// count books a connection, or takes it out of the books; false: there are too
+// many from its address.
+func (l *connLimit) count(c net.Conn, by int) bool {
+	source, ok := sourceOf(c)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if by > 0 && (!ok || l.sources[source] >= l.each) {
+		return false
+	}
+	if l.sources[source] += by; l.sources[source] <= 0 {
+		delete(l.sources, source)
+	}
+	return true
 }
 
 func (l *connLimit) Close() error {
@@ -235,8 +268,9 @@ func (l *connLimit) Close() error {
 }
 
 // state is the server's hook.
-func (l *connLimit) state(_ net.Conn, s http.ConnState) {
+func (l *connLimit) state(c net.Conn, s http.ConnState) {
 	if s == http.StateClosed || s == http.StateHijacked {
+		l.count(c, -1)
 		<-l.slots
 	}
 }

@@ -209,7 +209,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := limitConns(inner, 2)
+	l := limitConns(inner, 2, 2)
 	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write([]byte("ok")) }), ConnState: l.state}
 	go s.Serve(l)
 	defer s.Close()
@@ -235,4 +235,49 @@ func TestConnectionsAreLimited(t *testing.T) {
 	}
 	held[1].Close()
 	until(t, "all slots but the waiting one are free", func() bool { return len(l.slots) == 1 })
+}
+
+// TestOneAddressKeepsNobodyOut: whoever opens more connections than a machine
+// needs is turned away, and others are served.
+func TestOneAddressKeepsNobodyOut(t *testing.T) {
+	inner, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := limitConns(inner, 4, 2)
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.Write([]byte("ok")) }), ConnState: l.state}
+	go s.Serve(l)
+	defer s.Close()
+	ask := func(source string, say bool) (net.Conn, string) {
+		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}}).Dial("tcp4", inner.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		if !say {
+			return c, ""
+		}
+		fmt.Fprintf(c, "GET / HTTP/1.0\r\n\r\n")
+		answer, _ := io.ReadAll(c)
+		return c, string(answer)
+	}
+	first, _ := ask("127.0.6.1", false)
+	ask("127.0.6.1", false)
+	for range 10 {
+		if _, answer := ask("127.0.6.1", true); answer != "" {
+			t.Errorf("a third connection hears %q", answer)
+		}
+	}
+	if _, answer := ask("127.0.6.2", true); !strings.HasSuffix(answer, "ok") {
+		t.Errorf("another machine hears %q", answer)
+	}
+	first.Close()
+	until(t, "its end is booked", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.sources[parseAddr("127.0.6.1")] == 1 && len(l.sources) == 1
+	})
+	if _, answer := ask("127.0.6.1", true); !strings.HasSuffix(answer, "ok") {
+		t.Errorf("when one is closed, the next hears %q", answer)
+	}
 }

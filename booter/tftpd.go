@@ -100,7 +100,7 @@ func (l *loaders) refresh() {
 // serveTFTP takes requests until the socket is closed. Each transfer has its
 // own connected socket, so that the kernel drops what others send to it.
 func (b *Booter) serveTFTP(ctx context.Context) error {
-	t := &transfers{b: b, active: map[netip.AddrPort]*transfer{}}
+	t := &transfers{b: b, max: maxTransfers, active: map[netip.AddrPort]*transfer{}}
 	defer t.work.Wait()
 	in, oob := make([]byte, 2048), make([]byte, 128)
 	for {
@@ -133,6 +133,7 @@ func passingRead(err error) bool {
 // transfers are the ones going on.
 type transfers struct {
 	b      *Booter
+	max    int // at once
 	mu     sync.Mutex
 	active map[netip.AddrPort]*transfer
 	work   sync.WaitGroup
@@ -141,7 +142,11 @@ type transfers struct {
 type transfer struct {
 	request string
 	conn    *net.UDPConn
+	moved   atomic.Int64 // when the client last showed that it is there, by Unix nanoseconds
 }
+
+// touch notes that the client is there.
+func (t *transfer) touch() { t.moved.Store(time.Now().UnixNano()) }
 
 // request begins a transfer, or returns an error to tell. What is not a
 // request is never answered: errors must not answer errors.
@@ -179,7 +184,7 @@ func (t *transfers) request(ctx context.Context, raw []byte, src netip.AddrPort)
 		stop := context.AfterFunc(ctx, func() { tr.conn.Close() })
 		defer stop()
 		defer t.close(src, tr)
-		b.tally.add(send(tr.conn, content, r))
+		b.tally.add(send(tr.conn, content, r, tr.touch))
 	})
 	return 0, ""
 }
@@ -220,8 +225,10 @@ func knownLoader(name string) bool {
 }
 
 // open makes the socket of a transfer; nil: there is one already that answers
-// this very request, or there are too many. A client that asks for something
-// else from the same port has given the old transfer up.
+// this very request. A client that asks for something else from the same port
+// has given the old transfer up. When there are too many, the one whose client
+// was not heard for the longest time makes room: those who ask and then say
+// nothing, or who never were where the request said, must not keep others out.
 func (t *transfers) open(raw []byte, src netip.AddrPort) *transfer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -231,18 +238,35 @@ func (t *transfers) open(raw []byte, src netip.AddrPort) *transfer {
 			return nil
 		}
 		old.conn.Close()
-	} else if len(t.active) >= maxTransfers {
+	} else if len(t.active) >= t.max {
 		t.b.tally.add(countTransfersBusy)
-		return nil
+		t.makeRoom()
 	}
 	conn, err := net.DialUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(t.b.cfg.Address, 0)), net.UDPAddrFromAddrPort(src))
 	if err != nil {
 		t.b.log.Warn("no socket for a TFTP transfer", "to", src.String(), "error", err)
 		return nil
 	}
-	tr := &transfer{string(raw), conn}
+	tr := &transfer{request: string(raw), conn: conn}
+	tr.touch()
 	t.active[src] = tr
 	return tr
+}
+
+// makeRoom ends the transfer that has not moved for the longest time; t.mu is
+// held.
+func (t *transfers) makeRoom() {
+	var at netip.AddrPort
+	var oldest *transfer
+	for src, tr := range t.active {
+		if oldest == nil || tr.moved.Load() < oldest.moved.Load() {
+			at, oldest = src, tr
+		}
+	}
+	if oldest != nil {
+		oldest.conn.Close()
+		delete(t.active, at)
+	}
 }
 
 func (t *transfers) close(src netip.AddrPort, tr *transfer) {
@@ -256,8 +280,9 @@ func (t *transfers) close(src netip.AddrPort, tr *transfer) {
 
 var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 1<<16); return &b }}
 
-// send is the shell around a tftp.Sender. It returns how the transfer ended.
-func send(conn *net.UDPConn, content []byte, r tftp.Request) count {
+// send is the shell around a tftp.Sender. It returns how the transfer ended,
+// and calls moved whenever the client has more than before.
+func send(conn *net.UDPConn, content []byte, r tftp.Request, moved func()) count {
 	terms := tftp.Negotiate(r)
 	w := &windowWriter{conn: conn, size: terms.SegmentSize(), segmented: terms.Window > segmentsAbove}
 	if w.segmented && segment(conn, w.size) != nil {
@@ -299,7 +324,9 @@ func send(conn *net.UDPConn, content []byte, r tftp.Request) count {
 		case p.Op == tftp.OpError: // EDK2 only wanted the size, and says so like this
 			return countTransfersAborted
 		case p.Op == tftp.OpAck:
-			step = s.Ack(p.Block)
+			if step = s.Ack(p.Block); step.Do != tftp.Wait {
+				moved()
+			}
 		}
 	}
 }

@@ -225,6 +225,60 @@ func TestManyTransfersAtOnce(t *testing.T) {
 }
 
 // A window that the kernel cannot cut is sent packet by packet.
+// TestSilentClientsKeepNobodyOut: requests from clients that then say nothing
+// take every place, and a machine is served all the same; those who go on are
+// not the ones who make room.
+func TestSilentClientsKeepNobodyOut(t *testing.T) {
+	b, _ := serving(t)
+	ts := &transfers{b: b, max: 8, active: map[netip.AddrPort]*transfer{}}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer func() { cancel(); ts.work.Wait() }()
+	name := strings.ReplaceAll(mac(1), ":", "-") + "/" + boot.Loaders()[0]
+	raw := tftp.AppendRequest(nil, tftp.Request{Name: name, Mode: "octet", Timeout: 255})
+	ask := func() (*net.UDPConn, netip.AddrPort) {
+		c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		if _, text := ts.request(ctx, raw, c.LocalAddr().(*net.UDPAddr).AddrPort()); text != "" {
+			t.Fatal(text)
+		}
+		buf := make([]byte, 2048)
+		c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_, src, err := c.ReadFromUDPAddrPort(buf)
+		if err != nil {
+			t.Fatalf("a client is not answered: %v", err)
+		}
+		return c, src
+	}
+	going, at := ask()
+	for range 100 {
+		ask()
+		// The first has the offer by now, or the block that it leads to.
+		going.WriteToUDPAddrPort(tftp.AppendAck(nil, 0), at)
+		going.SetReadDeadline(time.Now().Add(10 * time.Second))
+		block := uint16(0)
+		for buf := make([]byte, 2048); ; {
+			n, _, err := going.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				t.Fatalf("who goes on is dropped: %v", err)
+			}
+			if p, err := tftp.Parse(buf[:n]); err == nil && p.Op == tftp.OpData {
+				block = p.Block
+				break
+			}
+		}
+		going.WriteToUDPAddrPort(tftp.AppendAck(nil, block), at)
+	}
+	ts.mu.Lock()
+	n := len(ts.active)
+	ts.mu.Unlock()
+	if n > 8 {
+		t.Errorf("%d transfers at once", n)
+	}
+}
+
 func TestWithoutSegmentation(t *testing.T) {
 	server, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {

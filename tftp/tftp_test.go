@@ -90,6 +90,20 @@ func TestSender(t *testing.T) {
 	}
 }
 
+// A client may ask for a timeout of minutes; it cannot hold a transfer that
+// long by saying nothing.
+func TestPatienceHasAnEnd(t *testing.T) {
+	s := NewSender(100, Negotiate(Request{Timeout: 255}))
+	s.Start()
+	waited := s.Patience()
+	for s.Timeout().Do != GiveUp {
+		waited += s.Patience()
+	}
+	if waited > 2*time.Minute {
+		t.Errorf("a silent client is waited for %v", waited)
+	}
+}
+
 func TestSenderGivesUp(t *testing.T) {
 	s := NewSender(100, Negotiate(Request{}))
 	s.Start()

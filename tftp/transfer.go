@@ -127,8 +127,14 @@ func (s *Sender) Timeout() Step {
 	return s.window()
 }
 
+// maxPatience bounds what a client may ask for: it must not hold a transfer
+// for an hour by saying nothing.
+const maxPatience = 15 * time.Second
+
 // Patience is how long to wait for the next ACK: longer with every try.
-func (s *Sender) Patience() time.Duration { return s.terms.Timeout << min(s.tries, 3) }
+func (s *Sender) Patience() time.Duration {
+	return min(s.terms.Timeout<<min(s.tries, 3), maxPatience)
+}
 
 func (s *Sender) window() Step {
 	n := min(int64(s.terms.Window), s.blocks-s.acked)
