@@ -143,6 +143,33 @@ func (t Table) Get(name string) string {
 	return ""
 }
 
+// size is roughly how many bytes a table takes in memory.
+func (t Table) size() int {
+	n := 64 * cap(t)
+	for _, f := range t {
+		n += len(f.Name) + valueSize(f.Value)
+	}
+	return n
+}
+
+func valueSize(v any) int {
+	switch v := v.(type) {
+	case string:
+		return len(v) + 16
+	case []byte:
+		return len(v) + 24
+	case Table:
+		return v.size() + 24
+	case []any:
+		n := 32*cap(v) + 24
+		for _, e := range v {
+			n += valueSize(e)
+		}
+		return n
+	}
+	return 16
+}
+
 // maxDepth bounds tables within tables.
 const maxDepth = 8
 

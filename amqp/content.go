@@ -123,6 +123,7 @@ type Message struct {
 type Assembly struct {
 	msg     Message
 	left    uint64
+	table   int   // bytes that the headers take in memory
 	stage   uint8 // 0 idle, 1 wants the header, 2 wants body
 	Discard bool  // of a message that was refused: count it, keep nothing
 }
@@ -139,8 +140,9 @@ func (a *Assembly) Begin(exchange, key string) error {
 // Busy tells whether a message is incomplete.
 func (a *Assembly) Busy() bool { return a.stage != 0 }
 
-// Buffered is how many bytes of body are held.
-func (a *Assembly) Buffered() int { return len(a.msg.Body) }
+// Buffered is how many bytes are held: the body, and the table of headers, which
+// takes many times the memory that it took on the wire.
+func (a *Assembly) Buffered() int { return cap(a.msg.Body) + a.table }
 
 // Header takes the content header. A body larger than max is 311; its frames
 // must still be handed in, and are dropped.
@@ -155,7 +157,7 @@ func (a *Assembly) Header(payload []byte, max int) (done bool, err error) {
 	if h.Class != basic>>16 {
 		return false, errorf(FrameError, "a content header of class %d", h.Class)
 	}
-	a.msg.Properties, a.left, a.stage = h.Properties, h.Size, 2
+	a.msg.Properties, a.left, a.stage, a.table = h.Properties, h.Size, 2, h.Headers.size()
 	if h.Size > uint64(max) {
 		a.Discard = true
 		err = &Error{Code: ContentTooLarge, Text: "the message is too large", Class: 60, Method: 40}

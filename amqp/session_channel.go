@@ -134,9 +134,6 @@ func (s *Session) content(f Frame) error {
 	var err error
 	if f.Type == FrameHeader {
 		done, err = c.asm.Header(f.Payload, s.policy.MaxBody)
-		// A table takes many times the memory that it took on the wire, and
-		// nobody reads this one.
-		c.asm.msg.Headers = nil
 	} else {
 		done, err = c.asm.Body(f.Payload)
 	}

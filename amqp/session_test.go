@@ -310,9 +310,9 @@ func TestOtherMethods(t *testing.T) {
 	}
 }
 
-// TestTablesTakeNoMemory: a table of empty fields takes dozens of times more
+// TestTablesAreCounted: a table of empty fields takes dozens of times more
 // memory than it has bytes, and each channel could hold one.
-func TestTablesTakeNoMemory(t *testing.T) {
+func TestTablesAreCounted(t *testing.T) {
 	headers := make(Table, 30000)
 	for i := range headers {
 		headers[i] = Field{Value: true}
