@@ -7,9 +7,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 )
+
+// oneZFS lets one zfs-fuse run at a time: each leaves a directory in /, which
+// must not be taken from under another.
+var oneZFS sync.Mutex
 
 // withZFS runs a shell script where zfs-fuse serves pools in files: in mount
 // and process namespaces of its own, of which nothing is left afterwards.
@@ -20,6 +25,8 @@ func withZFS(t *testing.T, script string) string {
 			t.Skipf("needs %s (Debian packages zfs-fuse, util-linux)", tool)
 		}
 	}
+	oneZFS.Lock()
+	defer oneZFS.Unlock()
 	const start = `set -eu
 		mount -t tmpfs tmpfs /run
 		mkdir -p /run/zfs /run/lock/zfs

@@ -77,6 +77,7 @@ func cameBack(t *testing.T, ctx context.Context, s *Site, m *Machine) {
 // disk that the plan does not name; and it is not touched. Here the disk is put
 // in after the operator has seen the plan, so that only the machine can notice.
 func TestLabForeignPool(t *testing.T) {
+	t.Parallel()
 	ctx, s := newLab(t, 8*time.Minute)
 	m := s.machine(t, ctx, 1, BIOS)
 	foreign := foreignPool(t)
@@ -119,6 +120,7 @@ func TestLabPowerCut(t *testing.T) {
 		{"before the credential is stored", regexp.MustCompile(`muster-host: setup .*storing the credential`)},
 	} {
 		t.Run(at.name, func(t *testing.T) {
+			t.Parallel()
 			ctx, s := newLab(t, 8*time.Minute)
 			m := s.machine(t, ctx, 1, BIOS)
 			surveyed(t, ctx, s, m)
@@ -218,6 +220,7 @@ func told(t *testing.T, ctx context.Context, s *Site, m *Machine, words ...strin
 // Somebody with the machine's address and queue name, after the approval: gets
 // nothing, the epoch is void, and the operator is told.
 func TestLabImpostor(t *testing.T) {
+	t.Parallel()
 	ctx, s := newLab(t, 8*time.Minute)
 	m := s.machine(t, ctx, 1, BIOS)
 	seen := surveyed(t, ctx, s, m)
@@ -267,6 +270,7 @@ func TestLabImpostor(t *testing.T) {
 // Somebody with an address of his own who names the machine's queue: refused,
 // counted where operators look, and the setup under way goes on.
 func TestLabStrangerIsRefused(t *testing.T) {
+	t.Parallel()
 	ctx, s := newLab(t, 6*time.Minute)
 	m := s.machine(t, ctx, 1, BIOS)
 	surveyed(t, ctx, s, m)
@@ -297,57 +301,63 @@ func TestLabStrangerIsRefused(t *testing.T) {
 	}
 }
 
-// The programs are killed in the middle of things, again and again; the
-// machine's setup ends well, or fails cleanly and is approved again; and there
-// is one node.
+// The programs are killed in the middle of an install, at several points; it
+// ends well, or fails cleanly and is approved again; and there is one node.
 func TestLabKills(t *testing.T) {
-	for _, p := range []struct {
-		name string
-		// when the kill comes: after this is seen on the console, or at once.
-		after *regexp.Regexp
-	}{
-		{"after the approval", nil},
-		{"while the pool is built", buildsPool},
-		{"when the setup is done", regexp.MustCompile(`muster-host: setup is complete`)},
-	} {
-		for _, who := range []string{"musterd", "muster-booter"} {
-			t.Run(who+" "+p.name, func(t *testing.T) {
-				ctx, s := newLab(t, 8*time.Minute)
-				m := s.machine(t, ctx, 1, BIOS)
-				surveyed(t, ctx, s, m)
-				mark := m.Mark()
-				approve(t, ctx, s, m, muster.SetupRequest{Layout: "mirror"})
-				if p.after != nil {
-					must[Line](t)(m.WaitFor(ctx, mark, p.after))
+	points := []*regexp.Regexp{
+		nil, // at once, after the approval
+		buildsPool,
+		regexp.MustCompile(`muster-host: setup is complete`),
+	}
+	for _, order := range [][]string{{"musterd", "muster-booter", "musterd"}, {"muster-booter", "musterd", "muster-booter"}} {
+		t.Run(strings.Join(order, ", "), func(t *testing.T) {
+			t.Parallel()
+			ctx, s := newLab(t, 8*time.Minute)
+			m := s.machine(t, ctx, 1, BIOS)
+			surveyed(t, ctx, s, m)
+			mark := m.Mark()
+			approve(t, ctx, s, m, muster.SetupRequest{Layout: "mirror"})
+			for n, who := range order {
+				if points[n] != nil {
+					must[Line](t)(m.WaitFor(ctx, mark, points[n]))
 				}
-				victim := map[string]*Program{"musterd": s.Control, "muster-booter": s.Booter}[who]
-				if err := victim.Kill(); err != nil {
-					t.Fatal(err)
+				restart(t, map[string]*Program{"musterd": s.Control, "muster-booter": s.Booter}[who])
+				if n == 0 {
+					underWay(t, ctx, s, m)
 				}
-				if err := victim.Start(); err != nil {
-					t.Fatal(err)
-				}
-				survives(t, ctx, s, m)
-				m.Cut()
-				checkDisks(t, ctx, s, m)
-			})
-		}
+			}
+			before := time.Now()
+			must[muster.Registration](t)(s.WaitRegistration(ctx, m, "is approved", isApproved))
+			must[muster.Registration](t)(s.WaitRegistration(ctx, m, "has come back with its own key", refreshedAfter(before)))
+			checkNode(t, ctx, s, m)
+			m.Cut()
+			checkDisks(t, ctx, s, m)
+		})
 	}
 }
 
-// survives waits for approval; a clean failure is approved once more.
-func survives(t *testing.T, ctx context.Context, s *Site, m *Machine) {
+func restart(t *testing.T, p *Program) {
 	t.Helper()
-	before := time.Now()
-	r := must[muster.Registration](t)(s.WaitRegistration(ctx, m, "is approved, or failed with a reason", func(r muster.Registration) bool {
-		return r.State == muster.Approved || r.State == muster.AwaitingSetup && r.LastSetupError != "" && r.SurveyedAt != nil
-	}))
-	if r.State == muster.AwaitingSetup {
-		t.Log("failed cleanly:", r.LastSetupError)
-		noKeys(t, ctx, s, m)
-		approve(t, ctx, s, m, muster.SetupRequest{Layout: "mirror", Rebuild: true})
+	if err := p.Kill(); err != nil {
+		t.Fatal(err)
 	}
-	must[muster.Registration](t)(s.WaitRegistration(ctx, m, "is approved", isApproved))
-	must[muster.Registration](t)(s.WaitRegistration(ctx, m, "has come back with its own key", refreshedAfter(before)))
-	checkNode(t, ctx, s, m)
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// underWay waits until the machine has its order. A booter that died before it
+// took the bundle has lost the session that the approval was for: then the
+// setup must have failed cleanly, and is approved once more.
+func underWay(t *testing.T, ctx context.Context, s *Site, m *Machine) {
+	t.Helper()
+	r := must[muster.Registration](t)(s.WaitRegistration(ctx, m, "is being set up, or failed with a reason", func(r muster.Registration) bool {
+		return r.State == muster.Approved || r.BundleTaken || r.State == muster.AwaitingSetup && r.LastSetupError != "" && r.SurveyedAt != nil
+	}))
+	if r.State != muster.AwaitingSetup {
+		return
+	}
+	t.Log("failed cleanly:", r.LastSetupError)
+	noKeys(t, ctx, s, m)
+	approve(t, ctx, s, m, muster.SetupRequest{Layout: "mirror", Rebuild: true})
 }

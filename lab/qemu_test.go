@@ -280,3 +280,54 @@ func checkNothingLeaks(t *testing.T, s *Site) {
 		}
 	}
 }
+
+// TestLabCommand is what `make lab` does: everything up, told live, and
+// everything gone at ^C.
+func TestLabCommand(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("MUSTER_LAB") == "" {
+		t.Skip("boots virtual machines for minutes: set MUSTER_LAB=1 to run it")
+	}
+	if missing := Missing(); len(missing) > 0 {
+		t.Skip("needs ", strings.Join(missing, ", "))
+	}
+	b, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute)
+	defer cancel()
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o711); err != nil {
+		t.Fatal(err)
+	}
+	said := newTranscript("muster lab")
+	c := exec.CommandContext(ctx, filepath.Join(b.programs, "muster"), "lab", "--machines", "1", "--firmware", "bios", "--auto", "--dir", dir)
+	c.Stdout, c.Stderr = said, said
+	said.begin(time.Now(), nil)
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		done <- c.Wait()
+		said.end("has ended")
+	}()
+	where, err := said.WaitFor(ctx, 0, regexp.MustCompile(`network namespace (\S+)`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := said.WaitFor(ctx, 0, regexp.MustCompile(`setup_complete registration/`)); err != nil {
+		t.Error(err)
+	}
+	if err := c.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("after ^C: %v%s", err, said.Tail())
+	}
+	name := where.Text[strings.LastIndex(where.Text, " ")+1:]
+	if _, err := os.Stat("/run/netns/" + name); !os.IsNotExist(err) {
+		t.Errorf("namespace %s is left: %v", name, err)
+	}
+}
