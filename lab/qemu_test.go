@@ -213,6 +213,14 @@ func checkNode(t *testing.T, ctx context.Context, s *Site, m *Machine) {
 	if b.State != muster.Enrolled || b.ServerUUID != m.UUID || b.AssignedPI == nil || b.AssignedPI.Digest != s.Image.Digest {
 		t.Errorf("boot record: %+v", b)
 	}
+	for n, d := range r.Disks { // as the machine itself reports them now
+		if len(d.Contents) == 0 || d.Contents[0].Name != muster.PoolName {
+			t.Errorf("disk %s holds, it reports, %+v", m.DiskSerial(n), d.Contents)
+		}
+	}
+	if len(r.Disks) != len(m.Disks) {
+		t.Errorf("it reports %d disks", len(r.Disks))
+	}
 	var mine []muster.Node
 	for _, n := range must[[]muster.Node](t)(s.Operator.Nodes(ctx)) {
 		if n.ServerUUID == m.UUID {
