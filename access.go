@@ -70,6 +70,7 @@ const (
 	ActPolicyRead          Action = "policy_read"
 	ActPolicyChange        Action = "policy_change"
 	ActNodeRead            Action = "node_read"
+	ActTicketIssue         Action = "ticket_issue"
 	ActImageRead           Action = "image_read"
 	ActImageChange         Action = "image_change"
 	ActKeyRead             Action = "key_read"
@@ -103,6 +104,7 @@ var access = map[Action]struct {
 	ActPolicyRead:          {roles: []Role{Admin, Viewer}, scopes: []Scope{ScopeFull, ScopeReadOnly}},
 	ActPolicyChange:        {roles: []Role{Admin}, scopes: []Scope{ScopeFull}},
 	ActNodeRead:            {roles: []Role{Admin, Viewer}, scopes: []Scope{ScopeFull, ScopeReadOnly}},
+	ActTicketIssue:         {roles: []Role{Admin}, scopes: []Scope{ScopeFull}},
 	ActImageRead:           {roles: []Role{Admin, Viewer}, scopes: []Scope{ScopeFull, ScopeReadOnly}},
 	ActImageChange:         {roles: []Role{Admin}, scopes: []Scope{ScopeFull}},
 	ActKeyRead:             {roles: []Role{Admin, Viewer}, scopes: []Scope{ScopeFull, ScopeReadOnly}},

@@ -21,7 +21,7 @@ const module = "muster.internal"
 
 // pure are the packages that decide and do nothing: no I/O, no clock, no dice,
 // no goroutines.
-var pure = []string{".", "dhcp", "tftp", "amqp", "lifecycle", "boot", "layout", "inventory", "setup", "host", "sim"}
+var pure = []string{".", "dhcp", "tftp", "amqp", "lifecycle", "boot", "layout", "inventory", "setup", "ticket", "host", "sim"}
 
 // pureImports are what a pure package may import from outside this module. A
 // name that ends in a slash stands for all below it.
@@ -32,8 +32,9 @@ var pureImports = []string{
 
 // alsoImports are exceptions, and why.
 var alsoImports = map[string][]string{
-	"setup": {"crypto/ecdh", "crypto/hmac", "crypto/hpke", "crypto/sha256", "crypto/subtle"}, // seals bundles; never crypto/rand itself
-	"sim":   {"math/rand/v2"},                                                                // dice with a seed
+	"setup":  {"crypto/ecdh", "crypto/hmac", "crypto/hpke", "crypto/sha256", "crypto/subtle"}, // seals bundles; never crypto/rand itself
+	"sim":    {"math/rand/v2"},                                                                // dice with a seed
+	"ticket": {"github.com/golang-jwt/jwt/v5"},                                                // bytes and values; takes its time as an argument
 }
 
 // effects are the functions of harmless packages that are not.

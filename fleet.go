@@ -34,6 +34,8 @@ type Fleet interface {
 	SetBootPolicy(ctx context.Context, p BootPolicy) (BootPolicy, error)
 
 	Nodes(ctx context.Context) ([]Node, error)
+	// IssueTicket makes a short-lived ticket to an approved machine.
+	IssueTicket(ctx context.Context, serverUUID string, r TicketRequest) (Ticket, error)
 
 	Images(ctx context.Context) ([]Image, error)
 	// Image finds an image by name or by manifest digest.

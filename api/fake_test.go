@@ -150,6 +150,9 @@ func (s session) Registration(_ ctx, u string) (reg, error) {
 	return answer[reg](s.f, "Registration", u)
 }
 func (s session) ApproveCode(_ ctx, c string) (reg, error) { return answer[reg](s.f, "ApproveCode", c) }
+func (s session) IssueTicket(_ ctx, u string, r muster.TicketRequest) (muster.Ticket, error) {
+	return answer[muster.Ticket](s.f, "IssueTicket", u, r)
+}
 func (s session) PlanSetup(_ ctx, u string, r muster.SetupRequest) (muster.SetupPlan, error) {
 	return answer[muster.SetupPlan](s.f, "PlanSetup", u, r)
 }

@@ -93,6 +93,7 @@ var questions = []question{
 	q1("ApproveCode", "admin", everything.ApproveCode),
 	q2("PlanSetup", "viewer", everything.PlanSetup),
 	q2("ApproveSetup", "admin", everything.ApproveSetup),
+	q2("IssueTicket", "admin", everything.IssueTicket),
 	q0("RaiseRegistration", "admin", func(e everything, c context.Context) (muster.Registration, error) {
 		return e.RaiseRegistration(c, "u", "cancel_setup")
 	}),

@@ -52,6 +52,10 @@ func (a *API) registrations() {
 		func(ctx context.Context, s Session, in *uuidBody[muster.SetupApproval]) (muster.SetupGrant, error) {
 			return s.ApproveSetup(ctx, in.UUID, in.Body)
 		})
+	add(a, op{method: post, path: "/v1/registrations/{uuid}/ticket", id: "issue-ticket", summary: "Make a short-lived ticket to a machine", acts: may(muster.ActTicketIssue)},
+		func(ctx context.Context, s Session, in *uuidBody[muster.TicketRequest]) (muster.Ticket, error) {
+			return s.IssueTicket(ctx, in.UUID, in.Body)
+		})
 	add(a, op{method: post, path: "/v1/registrations/{uuid}/{event}", id: "raise-registration", summary: "Raise an operator's event (cancel-setup, disable)", acts: change},
 		func(ctx context.Context, s Session, in *uuidEvent) (muster.Registration, error) {
 			e, err := event(lifecycle.Registrations, "a registration", in.Event)

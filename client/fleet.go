@@ -141,6 +141,10 @@ func (c *Client) Nodes(ctx context.Context) ([]muster.Node, error) {
 	return items[muster.Node](ctx, c, get("/v1/nodes"))
 }
 
+func (c *Client) IssueTicket(ctx context.Context, serverUUID string, r muster.TicketRequest) (muster.Ticket, error) {
+	return fetch[muster.Ticket](ctx, c, post(r, "/v1/registrations", serverUUID, "ticket"))
+}
+
 func (c *Client) Images(ctx context.Context) ([]muster.Image, error) {
 	return items[muster.Image](ctx, c, get("/v1/images"))
 }

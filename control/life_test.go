@@ -11,6 +11,7 @@ import (
 
 	"muster.internal"
 	"muster.internal/setup"
+	"muster.internal/ticket"
 )
 
 // TestFirstLife is a bare machine's way from power-on to node, as everybody
@@ -311,6 +312,22 @@ func TestRefreshIsProof(t *testing.T) {
 			p.Errorf("refreshed: %+v %+v", r, p.record(m.mac))
 		}
 		p.ok(m.complete(b)) // the report, late
+
+		// From here on a ticket opens the machine to whoever holds it.
+		ticketed, err := p.admin.IssueTicket(p.Context(), m.uuid, muster.TicketRequest{Kind: muster.TicketMetadata, Seconds: 600})
+		p.ok(err)
+		holder, _, err := ticket.Verify(b.Tickets.Metadata, muster.TicketMetadata, m.uuid, ticketed.Ticket, time.Now())
+		if err != nil || !strings.HasPrefix(holder, "operator:") {
+			p.Errorf("the machine reads %q, %v", holder, err)
+		}
+		_, err = p.admin.IssueTicket(p.Context(), m.uuid, muster.TicketRequest{Kind: "root"})
+		p.refused(err, muster.CodeInvalid)
+		_, err = p.admin.IssueTicket(p.Context(), m.uuid, muster.TicketRequest{Kind: muster.TicketConsole, Seconds: 61})
+		p.refused(err, muster.CodeInvalid)
+		_, err = p.admin.RaiseRegistration(p.Context(), m.uuid, "disable")
+		p.ok(err)
+		_, err = p.admin.IssueTicket(p.Context(), m.uuid, muster.TicketRequest{Kind: muster.TicketMetadata})
+		p.refused(err, muster.CodeConflict)
 	})
 }
 

@@ -163,22 +163,24 @@ func (t *tx) keepSysinfo(uuid string, redacted json.RawMessage) error {
 	return err
 }
 
-// TicketKey opens one of a machine's ticket keys (console, metadata or move).
-func (s *Store) TicketKey(ctx context.Context, serverUUID, purpose string) ([]byte, error) {
+// TicketKey opens one of a machine's ticket keys (console, metadata or move) to
+// make a ticket with, and puts on record who asked.
+func (s *Store) TicketKey(ctx context.Context, now time.Time, by muster.Caller, serverUUID string, kind muster.TicketKind) ([]byte, error) {
 	var key []byte
-	err := s.read(ctx, "reading a ticket key", func(r *reading) error {
+	err := s.write(ctx, "issuing a ticket", now, by, func(t *tx) error {
 		var sealed []byte
-		found, err := r.get(getTicket, []any{serverUUID, purpose}, &sealed)
+		found, err := t.get(getTicket, []any{serverUUID, string(kind)}, &sealed)
 		if err != nil {
 			return err
 		}
 		if !found {
-			return muster.Problemf(muster.CodeNotFound, "machine %s has no %s key: it was not set up, or was taken out of service", serverUUID, purpose)
+			return muster.Problemf(muster.CodeConflict, "machine %s has no %s key: it was not set up by muster, or was taken out of service", serverUUID, kind)
 		}
-		if key, err = s.vault.open(sealed, ticketOwner(serverUUID, purpose)); err != nil {
+		if key, err = s.vault.open(sealed, ticketOwner(serverUUID, string(kind))); err != nil {
 			return fmt.Errorf("ticket key of %s: %w (was the master key changed?)", serverUUID, err)
 		}
-		return nil
+		_, err = t.record("issue_ticket", subject(serverUUID), detail{"kind": kind})
+		return err
 	})
 	return key, err
 }

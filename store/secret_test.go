@@ -74,7 +74,7 @@ func TestNoSecretIsKeptInTheClear(t *testing.T) {
 			}
 		}
 		// The ticket keys are there all the same, for whoever has the master key.
-		if got := must[[]byte](t)(s.TicketKey(ctx, b.uuid, "console")); !bytes.Equal(got, k.Tickets.Console) {
+		if got := must[[]byte](t)(s.TicketKey(ctx, start, ada, b.uuid, "console")); !bytes.Equal(got, k.Tickets.Console) {
 			t.Error("the console key does not come back")
 		}
 		if s.engine.shared() {
@@ -85,7 +85,7 @@ func TestNoSecretIsKeptInTheClear(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer stranger.Close()
-		if _, err := stranger.TicketKey(ctx, b.uuid, "console"); err == nil {
+		if _, err := stranger.TicketKey(ctx, start, ada, b.uuid, "console"); err == nil {
 			t.Error("another master key opens it")
 		}
 	})

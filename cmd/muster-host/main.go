@@ -35,6 +35,7 @@ const usage = `usage: muster-host COMMAND [flags]
   version    of this program
   register   ask a control plane to let this machine in, by a code that is shown
   run        live as a node of the fleet (started by init or a service manager)
+  ticket     check a ticket that somebody presents to this machine
   setup      do the setup that the environment describes (sent over the boot bus)
 
 muster-host COMMAND -h shows a command's flags.
@@ -48,7 +49,7 @@ func main() {
 		os.Setenv("PATH", linux.Path)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	code := command(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
@@ -61,12 +62,14 @@ var commands = map[string]func(ctx context.Context, e *env) error{
 	"version":   version,
 	"register":  register,
 	"run":       run,
+	"ticket":    checkTicket,
 	"setup":     doSetup,
 }
 
 // An env is what a command works with.
 type env struct {
 	args     []string
+	in       io.Reader
 	out, err io.Writer
 	machine  *linux.Machine
 	output   string // json or text
@@ -77,7 +80,7 @@ type status int
 
 func (s status) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-func command(ctx context.Context, args []string, out, errOut io.Writer) int {
+func command(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	if len(args) == 0 || args[0] == "help" || args[0] == "-h" || args[0] == "--help" {
 		fmt.Fprint(out, usage)
 		return 0
@@ -88,7 +91,7 @@ func command(ctx context.Context, args []string, out, errOut io.Writer) int {
 		return exitUsage
 	}
 	log := slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{Level: slog.LevelInfo}))
-	err := do(ctx, &env{args: args[1:], out: out, err: errOut, machine: linux.New(log)})
+	err := do(ctx, &env{args: args[1:], in: in, out: out, err: errOut, machine: linux.New(log)})
 	var s status
 	switch {
 	case err == nil || errors.Is(err, flag.ErrHelp):

@@ -42,7 +42,7 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"setup"}, exitFailed, "MUSTER-SETUP-FAILED the order cannot be read"},
 	} {
 		var out bytes.Buffer
-		if code := command(context.Background(), c.args, &out, &out); code != c.code || !strings.Contains(out.String(), c.want) {
+		if code := command(context.Background(), c.args, strings.NewReader(""), &out, &out); code != c.code || !strings.Contains(out.String(), c.want) {
 			t.Errorf("%q: status %d, want %d with %q; it said\n%s", c.args, code, c.code, c.want, out.String())
 		}
 	}
@@ -150,7 +150,7 @@ func TestRegister(t *testing.T) {
 	state := t.TempDir()
 	args := []string{"register", "--url", c.URL, "--ca-fingerprint", c.fingerprint(), "--state", state, "--uuid", machine}
 	var out bytes.Buffer
-	if code := command(t.Context(), args, &out, &out); code != 0 || !strings.Contains(out.String(), "ABC-123") || strings.Contains(out.String(), "planted") {
+	if code := command(t.Context(), args, nil, &out, &out); code != 0 || !strings.Contains(out.String(), "ABC-123") || strings.Contains(out.String(), "planted") {
 		t.Fatalf("status %d\n%s", code, out.String())
 	}
 	file := filepath.Join(state, "credential")
@@ -164,7 +164,7 @@ func TestRegister(t *testing.T) {
 		t.Errorf("%v has mode %v, beside %v: the code must be gone", file, st.Mode(), entries)
 	}
 	out.Reset()
-	if code := command(t.Context(), args, &out, &out); code != exitFailed || !strings.Contains(out.String(), "has a credential already") {
+	if code := command(t.Context(), args, nil, &out, &out); code != exitFailed || !strings.Contains(out.String(), "has a credential already") {
 		t.Errorf("a second time: %d %s", code, out.String())
 	}
 }
@@ -173,13 +173,13 @@ func TestRegisterTrustsNobodyElse(t *testing.T) {
 	c := newControlPlane(t)
 	var out bytes.Buffer
 	args := []string{"register", "--url", c.URL, "--ca-fingerprint", strings.Repeat("00", 32), "--state", t.TempDir(), "--uuid", machine}
-	if code := command(t.Context(), args, &out, &out); code != exitFailed || len(c.asked) > 0 {
+	if code := command(t.Context(), args, nil, &out, &out); code != exitFailed || len(c.asked) > 0 {
 		t.Errorf("status %d; a stranger was asked %q", code, c.asked)
 	}
 	c.reply["/v1/version"] = muster.Version{CA: "none"}
 	args[4] = c.fingerprint()
 	out.Reset()
-	if code := command(t.Context(), args, &out, &out); code != exitFailed || !strings.Contains(out.String(), "does not hand out a CA") {
+	if code := command(t.Context(), args, nil, &out, &out); code != exitFailed || !strings.Contains(out.String(), "does not hand out a CA") {
 		t.Errorf("status %d: %s", code, out.String())
 	}
 }
@@ -189,7 +189,7 @@ func TestRegisterIsRefused(t *testing.T) {
 	c.reply["/v1/agent/register"] = muster.Problemf(muster.CodeConflict, "machine %s is approved", machine)
 	var out bytes.Buffer
 	args := []string{"register", "--url", c.URL, "--ca-fingerprint", c.fingerprint(), "--state", t.TempDir(), "--uuid", machine}
-	if code := command(t.Context(), args, &out, &out); code != exitFailed || !strings.Contains(out.String(), "is approved") {
+	if code := command(t.Context(), args, nil, &out, &out); code != exitFailed || !strings.Contains(out.String(), "is approved") {
 		t.Errorf("status %d: %s", code, out.String())
 	}
 }
@@ -221,7 +221,7 @@ func TestRun(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		out := &until{word: word, end: cancel}
-		if code := command(ctx, []string{"run", "--state", state}, out, &bytes.Buffer{}); code != 0 {
+		if code := command(ctx, []string{"run", "--state", state}, nil, out, &bytes.Buffer{}); code != 0 {
 			t.Errorf("status %d: %s", code, out.String())
 		}
 		if !slices.Contains(c.asked, "POST /v1/agent/refresh Bearer mus_planted") || strings.Contains(out.String(), "planted") {

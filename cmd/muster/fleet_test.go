@@ -173,6 +173,14 @@ func (m *memory) ApproveCode(_ context.Context, code string) (muster.Registratio
 	return *m.regs[uuid], nil
 }
 
+func (m *memory) IssueTicket(_ context.Context, uuid string, q muster.TicketRequest) (muster.Ticket, error) {
+	if _, err := m.reg(uuid); err != nil {
+		return muster.Ticket{}, err
+	}
+	m.note("issue_ticket", "registration/"+uuid)
+	return muster.Ticket{ServerUUID: uuid, Kind: q.Kind, Ticket: "header.claims.signature", ExpiresAt: noon.Add(time.Duration(q.Seconds) * time.Second)}, nil
+}
+
 func (m *memory) PlanSetup(_ context.Context, uuid string, q muster.SetupRequest) (muster.SetupPlan, error) {
 	r, err := m.reg(uuid)
 	if err != nil {

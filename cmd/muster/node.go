@@ -3,12 +3,15 @@ package main
 import (
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/cobra"
+
+	"muster.internal"
 )
 
 func (a *app) nodeCmd() *cobra.Command {
-	return group("node", "Nodes: machines that belong to the fleet", "", a.nodeLs())
+	return group("node", "Nodes: machines that belong to the fleet", "", a.nodeLs(), a.nodeTicket())
 }
 
 func (a *app) nodeLs() *cobra.Command {
@@ -44,6 +47,42 @@ func (a *app) nodeLs() *cobra.Command {
 			})
 		},
 	}
+}
+
+func (a *app) nodeTicket() *cobra.Command {
+	r := muster.TicketRequest{}
+	c := &cobra.Command{
+		Use:   "ticket MACHINE --kind KIND",
+		Short: "Make a short-lived ticket to a machine",
+		Long: `Make a short-lived ticket to a machine: it proves there that the control plane
+sent whoever presents it. The machine checks it by itself, with
+"muster-host ticket". A console ticket lives for a minute at most, a move ticket
+for ten, a metadata ticket for six hours.`,
+		Example:           `  muster node ticket 8CX2P53 --kind metadata --seconds 600`,
+		Args:              names("MACHINE"),
+		ValidArgsFunction: a.completeWith(machineWords),
+		RunE: func(c *cobra.Command, args []string) error {
+			f, err := a.fleet()
+			if err != nil {
+				return err
+			}
+			m, err := machine(c.Context(), f, args[0])
+			if err != nil {
+				return err
+			}
+			t, err := f.IssueTicket(c.Context(), m.ServerUUID, r)
+			if err != nil {
+				return err
+			}
+			return a.show(t, func(w io.Writer) {
+				fmt.Fprintln(w, t.Ticket)
+				fmt.Fprintf(a.stderr, "a %s ticket for %s, good until %s\n", t.Kind, t.ServerUUID, t.ExpiresAt.Format(time.RFC3339))
+			})
+		},
+	}
+	c.Flags().StringVar((*string)(&r.Kind), "kind", string(muster.TicketConsole), "console, metadata or move")
+	c.Flags().IntVar(&r.Seconds, "seconds", 0, "how long it lives (default: as long as its kind may)")
+	return c
 }
 
 func (a *app) booterCmd() *cobra.Command {
