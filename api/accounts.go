@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -28,6 +29,9 @@ func (a *API) aboutItself() {
 			}
 			if err := a.svc.Ready(ctx); err != nil {
 				a.log.Warn("not ready", "error", err)
+				if p := new(muster.Problem); errors.As(err, &p) && p.Code == muster.CodeUnavailable {
+					return health{}, p // whose words are for everybody
+				}
 				return health{}, (*muster.Problem)(unavailable("the store cannot be reached"))
 			}
 			return health{"ok"}, nil

@@ -35,10 +35,14 @@ func (c *Control) Authenticate(ctx context.Context, bearer, source string) (must
 
 func (s session) Login(ctx context.Context, l muster.Login) (muster.Token, error) {
 	now := s.now()
-	// Counted by address and by name: one guesser with many addresses must not
-	// get at one operator, nor one address at all of them.
-	for _, who := range []string{s.by.Source, "operator " + l.Name} {
-		if err := s.logins.check(now, who); err != nil {
+	if err := s.logins.check(now, s.by.Source); err != nil {
+		return muster.Token{}, err
+	}
+	// Counted by name, too: one guesser with many addresses must not get at one
+	// operator. But guessers must not lock the operator out, either: an address
+	// from which this operator came in before is not held to it.
+	if !s.welcome.is(l.Name, s.by.Source) {
+		if err := s.names.check(now, "operator "+l.Name); err != nil {
 			return muster.Token{}, err
 		}
 	}
@@ -53,7 +57,10 @@ func (s session) Login(ctx context.Context, l muster.Login) (muster.Token, error
 	t, err := s.store.Login(ctx, now, s.by.Source, l)
 	if muster.IsCode(err, muster.CodeUnauthenticated) {
 		s.logins.failed(now, s.by.Source)
-		s.logins.failed(now, "operator "+l.Name)
+		s.names.failed(now, "operator "+l.Name)
+	}
+	if err == nil {
+		s.welcome.add(l.Name, s.by.Source)
 	}
 	return t, err
 }
@@ -112,6 +119,9 @@ const (
 	cacheAge      = 5 * time.Second
 	cacheAgentAge = 10 * time.Minute
 	cacheSize     = 50_000
+	// cacheAway is how long the cache does without a store that did not answer,
+	// so that callers do not queue for it one timeout behind the other.
+	cacheAway = time.Second
 )
 
 // An authCache remembers which secrets are right, so that a heartbeat costs no
@@ -126,6 +136,7 @@ type authCache struct {
 	at      time.Time       // when
 	changed <-chan struct{} // closed by the next commit of this process
 	flushes int64
+	down    time.Time // when the store last did not answer
 }
 
 type believed struct {
@@ -199,6 +210,18 @@ func (a *authCache) catchUp(ctx context.Context, now time.Time) bool {
 			return true
 		}
 	}
+	if since := now.Sub(a.down); since >= 0 && since < cacheAway {
+		return false
+	}
+	began := time.Now()
+	ok := a.follow(ctx, now)
+	if !ok && ctx.Err() == nil {
+		a.down = now.Add(time.Since(began)) // the time that it took is over, too
+	}
+	return ok
+}
+
+func (a *authCache) follow(ctx context.Context, now time.Time) bool {
 	changed := a.store.Changed()
 	if a.changed == nil { // nothing is believed yet, so the past does not matter
 		head, err := a.store.Head(ctx)

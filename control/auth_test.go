@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -153,16 +154,38 @@ func TestGuessesAreLimited(t *testing.T) {
 	}
 }
 
+// TestPasswordGuesses: a guesser is stopped, and with him nobody else.
 func TestPasswordGuesses(t *testing.T) {
-	c, _ := opened(t)
-	var err error
-	for i := range 12 {
-		// From many addresses, at one operator.
-		s := c.As(muster.Caller{Source: string(rune('a' + i))})
-		_, err = s.Login(t.Context(), muster.Login{Name: FirstOperator, Password: "a wrong password"})
+	var notice strings.Builder
+	now := time.Unix(1_800_000_000, 0)
+	c, err := Open(t.Context(), Config{Dir: t.TempDir(), Notice: &notice, Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if !muster.IsCode(err, muster.CodeTooMany) {
-		t.Errorf("%v", err)
+	defer c.Close()
+	_, password, _ := strings.Cut(strings.SplitN(notice.String(), "\n", 2)[0], "with the password ")
+	login := func(source, password string) error {
+		_, err := c.As(muster.Caller{Source: source}).Login(t.Context(), muster.Login{Name: FirstOperator, Password: password})
+		return err
+	}
+	for range 11 {
+		err = login("192.0.2.66", "a wrong password")
+	}
+	if p := new(muster.Problem); !errors.As(err, &p) || p.Code != muster.CodeTooMany || p.RetryAfter < 1 {
+		t.Errorf("after 11 guesses: %v", err)
+	}
+	if err := login("192.0.2.1", password); err != nil {
+		t.Errorf("one guesser locks the operator out: %v", err)
+	}
+	// A crowd, each with an address of its own.
+	for range 60 {
+		c.names.failed(c.now(), "operator "+FirstOperator)
+	}
+	if err := login("192.0.2.67", "a wrong password"); !muster.IsCode(err, muster.CodeTooMany) {
+		t.Errorf("a crowd of guessers at one operator: %v", err)
+	}
+	if err := login("192.0.2.1", password); err != nil {
+		t.Errorf("the operator, from where he came in before: %v", err)
 	}
 }
 

@@ -59,7 +59,10 @@ type Control struct {
 	blobs     *image.Blobs
 	authority *Authority
 	keys      *authCache
+	locks     []*lock
 	logins    *guard        // passwords and secrets
+	names     *guard        // passwords, by operator
+	welcome   *welcome      // addresses from which operators came in
 	codes     *guard        // claim codes
 	polls     *guard        // poll tokens
 	doors     *guard        // registrations, which anybody may ask for
@@ -99,9 +102,13 @@ func Open(ctx context.Context, cfg Config) (*Control, error) {
 	}
 	c := &Control{cfg: cfg, log: cfg.Log, now: cfg.Now, hashing: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 		logins: newGuard("failed attempts", 6*time.Second, 10, 20, 200),
-		codes:  newGuard("wrong claim codes", 30*time.Second, 10, 1, 50),
-		polls:  newGuard("unknown poll tokens", 6*time.Second, 20, 20, 200),
-		doors:  newGuard("registrations", time.Second/2, 200, 50, 2000),
+		// One address can fail once in six seconds: it takes many to use up an
+		// operator's share.
+		names:   newGuard("failed attempts at this operator", time.Second, 60, 200, 2000),
+		welcome: new(welcome),
+		codes:   newGuard("wrong claim codes", 30*time.Second, 10, 1, 50),
+		polls:   newGuard("unknown poll tokens", 6*time.Second, 20, 20, 200),
+		doors:   newGuard("registrations", time.Second/2, 200, 50, 2000),
 	}
 	if err := c.open(ctx); err != nil {
 		c.Close()
@@ -112,6 +119,9 @@ func Open(ctx context.Context, cfg Config) (*Control, error) {
 
 func (c *Control) open(ctx context.Context) (err error) {
 	if err := os.MkdirAll(c.cfg.Dir, 0o700); err != nil {
+		return err
+	}
+	if err := c.lockAll(); err != nil {
 		return err
 	}
 	names, err := c.reachable()
@@ -210,6 +220,9 @@ func (c *Control) Close() error {
 			defer cancel()
 			c.closed = errors.Join(c.store.FlushSeen(ctx, c.now()), c.store.Close())
 		}
+		for _, l := range c.locks {
+			c.closed = errors.Join(c.closed, l.release())
+		}
 	})
 	return c.closed
 }
@@ -227,6 +240,9 @@ func (c *Control) Fingerprint() string { return c.authority.Fingerprint() }
 func (c *Control) Ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
+	if err := room(c.cfg.Dir); err != nil {
+		return err
+	}
 	return c.store.Ping(ctx)
 }
 

@@ -9,6 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
+
+	"muster.internal"
 )
 
 // replaceFile writes a whole file or leaves the old one: a temporary file
@@ -60,7 +63,19 @@ func masterKey(path string) ([]byte, error) {
 		if _, err := rand.Read(key); err != nil {
 			return nil, err
 		}
-		return key, replaceFile(path, []byte(hex.EncodeToString(key)+"\n"), 0o600)
+		// Whoever else is making one at this moment: the first counts.
+		fresh := path + "." + rand.Text()
+		defer os.Remove(fresh)
+		if err := replaceFile(fresh, []byte(hex.EncodeToString(key)+"\n"), 0o600); err != nil {
+			return nil, err
+		}
+		if err := os.Link(fresh, path); err != nil && !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
+		if err := syncDir(filepath.Dir(path)); err != nil {
+			return nil, err
+		}
+		b, err = os.ReadFile(path)
 	}
 	if err != nil {
 		return nil, err
@@ -70,4 +85,20 @@ func masterKey(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s does not hold a master key of 64 hex digits: restore it from where you keep your secrets", path)
 	}
 	return key, nil
+}
+
+// leastRoom is what must be free for the state's directory to be called well,
+// in bytes.
+const leastRoom = 1 << 20
+
+// room is a problem when dir's file system is as good as full.
+func room(dir string) error {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(dir, &st); err != nil {
+		return muster.Problemf(muster.CodeUnavailable, "the directory of the state cannot be looked at: %v", err)
+	}
+	if free := uint64(st.Bavail) * uint64(st.Bsize); free < leastRoom {
+		return muster.Problemf(muster.CodeUnavailable, "the disk of the state's directory is full: %d KiB are free", free>>10)
+	}
+	return nil
 }

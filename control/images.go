@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"syscall"
 
 	"muster.internal"
 	"muster.internal/image"
@@ -37,7 +38,35 @@ func (s session) PutBlob(_ context.Context, digest string, size int64, r io.Read
 	if size <= 0 {
 		return muster.Invalid("size", "a blob has at least one byte")
 	}
-	return s.blobs.Put(digest, size, r)
+	body := &upload{r: r}
+	err := s.blobs.Put(digest, size, body)
+	switch {
+	case err == nil:
+		return nil
+	case body.err != nil:
+		s.log.Info("an upload was broken off", "blob", digest, "caller", s.by.String(), "error", body.err)
+		return muster.Invalid("body", "the content ended before its %d bytes had come; nothing was kept", size)
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), errors.Is(err, syscall.EROFS):
+		s.log.Error("a blob cannot be stored", "blob", digest, "error", err)
+		p := muster.Problemf(muster.CodeUnavailable, "the disk where images are kept is full or cannot be written; nothing was kept: make room on the control plane's host, then send it again")
+		p.RetryAfter = 30
+		return p
+	}
+	return err
+}
+
+// An upload remembers whether it was its sender that failed.
+type upload struct {
+	r   io.Reader
+	err error
+}
+
+func (u *upload) Read(b []byte) (int, error) {
+	n, err := u.r.Read(b)
+	if err != nil && err != io.EOF {
+		u.err = err
+	}
+	return n, err
 }
 
 func (s session) Blob(_ context.Context, digest string) (io.ReadCloser, error) {

@@ -97,3 +97,25 @@ func (g *guard) evict(now time.Time) {
 		delete(g.sources, s)
 	}
 }
+
+// A welcome remembers from where operators came in, for as long as the process
+// lives: whoever guesses their passwords elsewhere cannot lock them out here.
+type welcome struct {
+	mu    sync.Mutex
+	known map[[2]string]bool
+}
+
+func (w *welcome) is(name, source string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.known[[2]string{name, neighbourhood(source)}]
+}
+
+func (w *welcome) add(name, source string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.known == nil || len(w.known) >= guarded {
+		w.known = map[[2]string]bool{}
+	}
+	w.known[[2]string{name, neighbourhood(source)}] = true
+}

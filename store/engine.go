@@ -29,6 +29,8 @@ type engine interface {
 	begin() string     // starts a write transaction
 	beginRead() string // starts a consistent reading
 	classify(err error) failure
+	// present tells whether what was opened is still what would be opened.
+	present() error
 	// shared tells that other processes may write to the same database.
 	shared() bool
 }
@@ -46,16 +48,38 @@ const (
 )
 
 // sqlite is the embedded engine: WAL, synchronous FULL, one writer.
-type sqlite struct{}
+type sqlite struct {
+	path string
+	file os.FileInfo // of the database, as it was opened
+}
 
-func (*sqlite) open(ctx context.Context, path string) (*sql.DB, *sql.DB, error) {
+// errMoved: what is written to a file without a name is lost with the process.
+var errMoved = errors.New("the database's file was removed or replaced while it was open")
+
+func (e *sqlite) present() error {
+	if strings.Contains(e.path, ":memory:") {
+		return nil
+	}
+	now, err := os.Stat(e.path)
+	if err == nil && os.SameFile(now, e.file) {
+		return nil
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%w: %w", errMoved, err)
+	}
+	return errMoved
+}
+
+func (e *sqlite) open(ctx context.Context, path string) (*sql.DB, *sql.DB, error) {
 	path = strings.TrimPrefix(path, "sqlite:")
 	// The file is made here so that nobody else can read it, whatever the umask.
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := f.Close(); err != nil {
+	e.path = path
+	e.file, err = f.Stat()
+	if err := errors.Join(err, f.Close()); err != nil {
 		return nil, nil, err
 	}
 	common := url.Values{"_pragma": {"busy_timeout(10000)", "foreign_keys(1)"}, "_dqs": {"0"}}
@@ -140,6 +164,7 @@ func (p *postgres) open(ctx context.Context, u string) (*sql.DB, *sql.DB, error)
 }
 
 func (p *postgres) close() error             { p.pool.Close(); return nil }
+func (*postgres) present() error             { return nil }
 func (*postgres) dialect() goose.Dialect     { return goose.DialectPostgres }
 func (*postgres) rewrite(text string) string { return text }
 func (*postgres) begin() string              { return "BEGIN ISOLATION LEVEL SERIALIZABLE" }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"regexp"
 	"slices"
 	"time"
 
@@ -60,6 +61,8 @@ func (s *Store) CreateKey(ctx context.Context, now time.Time, by muster.Caller, 
 	return k, err
 }
 
+var keyID = regexp.MustCompile(`^[a-z2-7]{12}$`)
+
 // mintKey makes the secret of a key and stores its hash: the secret exists in
 // what the caller returns and nowhere else.
 func (t *tx) mintKey(k muster.APIKey) (secret string, err error) {
@@ -96,6 +99,9 @@ func scanKey(scan func(...any) error) (k muster.APIKey, hash []byte, err error) 
 // RevokeKey ends a key at once. The key of a machine ends with the machine's
 // registration: it is disabled, not revoked. A key that is gone stays gone.
 func (s *Store) RevokeKey(ctx context.Context, now time.Time, by muster.Caller, id string) error {
+	if !keyID.MatchString(id) { // a whole key, say: calling that gone would leave it alive
+		return muster.Invalid("id", "a key's id has 12 letters and digits, as muster key ls shows them: the part between mus_ and the next underscore")
+	}
 	return s.write(ctx, "revoking a key", now, by, func(t *tx) error {
 		k, found, err := findKey(t, id)
 		if err != nil || !found {

@@ -123,6 +123,7 @@ func (l *lane) settle(group []*job) {
 		}
 		return
 	}
+	l.s.sick.Store(err != nil)
 	for _, j := range group {
 		if err != nil {
 			j.err = l.s.explain(j.name, err)
@@ -169,6 +170,9 @@ func (l *lane) attempt(group []*job) (unsure bool, err error) {
 			l.drop() // which rolls back: a connection in doubt is never used again
 		}
 	}()
+	if err = l.s.engine.present(); err != nil {
+		return false, err
+	}
 	if l.conn == nil {
 		if l.conn, err = connect(ctx, l.s); err != nil {
 			return false, err
@@ -217,6 +221,9 @@ func (l *lane) attempt(group []*job) (unsure bool, err error) {
 	if err = chain.keep(ctx, c); err != nil {
 		return false, err
 	}
+	if err = l.s.engine.present(); err != nil {
+		return false, err
+	}
 	if err = c.do(ctx, "COMMIT"); err != nil {
 		return l.s.engine.classify(err) == gone, err
 	}
@@ -258,6 +265,8 @@ func (s *Store) explain(name string, err error) error {
 	switch f := s.engine.classify(err); {
 	case errors.Is(err, errUnsure):
 		p = muster.Problemf(muster.CodeUnavailable, "the database went away while the change was being kept, so it may or may not have happened: ask for the current state, then try again")
+	case errors.Is(err, errMoved):
+		p = muster.Problemf(muster.CodeUnavailable, "%v; nothing was changed: put it back, or restart musterd on the one that is there", errMoved)
 	case f == full:
 		p = muster.Problemf(muster.CodeUnavailable, "the database has no room left; nothing was changed: free disk space on its host, then try again")
 	case f == gone:

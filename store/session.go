@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -225,8 +226,14 @@ func (r *reading) each(q *query, args []any, f func(scan func(...any) error) err
 	return all(rows, f)
 }
 
+// readTimeout is after which a database that is connected and silent counts as
+// away: nobody else would end the wait.
+const readTimeout = 10 * time.Second
+
 // read runs f outside a transaction: right for what one statement answers.
-func (s *Store) read(ctx context.Context, name string, f func(*reading) error) error {
+func (s *Store) read(caller context.Context, name string, f func(*reading) error) error {
+	ctx, cancel := context.WithTimeout(caller, readTimeout)
+	defer cancel()
 	r := &reading{ctx: ctx, rows: func(q *query, args []any) (*sql.Rows, error) {
 		st, err := s.prepared(ctx, q)
 		if err != nil {
@@ -234,12 +241,15 @@ func (s *Store) read(ctx context.Context, name string, f func(*reading) error) e
 		}
 		return st.QueryContext(ctx, args...)
 	}}
-	return s.reason(ctx, name, s.patiently(ctx, func() error { return f(r) }))
+	return s.reason(caller, name, s.patiently(ctx, func() error { return f(r) }))
 }
 
 // patiently reads again when the connection turns out to be dead: a pool may
 // hold several that died with their server.
 func (s *Store) patiently(ctx context.Context, f func() error) error {
+	if err := s.engine.present(); err != nil {
+		return err
+	}
 	err := f()
 	for range 3 {
 		if err == nil || s.engine.classify(err) != gone || ctx.Err() != nil {
@@ -255,8 +265,13 @@ func (s *Store) reason(ctx context.Context, name string, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return ctx.Err()
 	}
+	if errors.Is(err, context.DeadlineExceeded) { // ours
+		err = errSilent
+	}
 	return s.explain(name, err)
 }
+
+var errSilent = fmt.Errorf("no answer in %s: %w", readTimeout, driver.ErrBadConn)
 
 func (s *Store) prepared(ctx context.Context, q *query) (*sql.Stmt, error) {
 	if st, ok := s.reads.Load(q); ok {

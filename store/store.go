@@ -24,6 +24,10 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
+
+	"muster.internal"
 )
 
 // Options say where the store is and what it works with.
@@ -53,6 +57,7 @@ type Store struct {
 
 	reads sync.Map // *query → *sql.Stmt, prepared on reader
 	seen  seen
+	sick  atomic.Bool // the last write failed
 	feed  *ring
 
 	// fault, when set by a test, is called before every statement and commit
@@ -103,11 +108,20 @@ func (s *Store) closePools() error {
 	return errors.Join(err, s.engine.close())
 }
 
-// Ping tells whether the database answers.
+// Ping tells whether the database answers and, when the last write failed,
+// whether it can be written again.
 func (s *Store) Ping(ctx context.Context) error {
-	return s.read(ctx, "ping", func(r *reading) error {
+	if err := s.read(ctx, "ping", func(r *reading) error {
 		var n int64
 		_, err := r.get(headSeq, nil, &n)
 		return err
+	}); err != nil || !s.sick.Load() {
+		return err
+	}
+	return s.write(ctx, "ping", time.Time{}, muster.Clock, func(t *tx) error {
+		_, err := t.exec(touchHead)
+		return err
 	})
 }
+
+var touchHead = define("audit/touch", `UPDATE audit_head SET seq = seq WHERE id = 1`)

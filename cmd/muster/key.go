@@ -122,7 +122,7 @@ func (a *app) keyRevoke() *cobra.Command {
 	return &cobra.Command{
 		Use:               "revoke ID",
 		Short:             "Make a key stop working at once",
-		Example:           `  muster key revoke Zk3vQ0aX91_b`,
+		Example:           `  muster key revoke q2qywnguwzb4`,
 		Args:              names("ID"),
 		ValidArgsFunction: a.completeWith(keyWords),
 		RunE: func(c *cobra.Command, args []string) error {
