@@ -78,7 +78,11 @@ func (a *app) complain(err error) {
 		fmt.Fprintln(a.stderr, "muster: interrupted")
 		return
 	}
-	say := func(kind, s string) { fmt.Fprintf(a.stderr, "muster: %s: %s\n", kind, s) }
+	if a.output == "json" {
+		a.complainJSON(err)
+		return
+	}
+	say := func(kind, s string) { fmt.Fprintf(a.stderr, "muster: %s: %s\n", kind, said(s)) }
 	var p *muster.Problem
 	switch {
 	case errors.As(err, &p):
@@ -101,6 +105,30 @@ func (a *app) complain(err error) {
 	if h := a.hintFor(err); h != "" {
 		say("hint", h)
 	}
+}
+
+// complainJSON writes an error as programs read it: the problem, if it is one,
+// with the hint that people get, on standard error.
+func (a *app) complainJSON(err error) {
+	var out struct {
+		muster.Problem
+		Hint string `json:"hint,omitempty"`
+	}
+	if p := new(muster.Problem); errors.As(err, &p) {
+		out.Problem = *p
+	} else {
+		out.Problem = *muster.Problemf(muster.CodeInternal, "%s", err)
+		switch out.Status = 0; exitCode(err) { // no server said so
+		case exitUsage:
+			out.Code, out.Title = muster.CodeInvalid, "wrong use"
+		case exitUnreachable:
+			out.Code, out.Title = muster.CodeUnavailable, "unreachable"
+		default:
+			out.Code, out.Title = "failed", "failed"
+		}
+	}
+	out.Hint = a.hintFor(err)
+	_ = writeJSON(a.stderr, out) // there is nowhere to complain about this
 }
 
 func (a *app) hintFor(err error) string {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -53,14 +54,20 @@ about it goes to standard error.`,
 			if err != nil {
 				return err
 			}
-			return a.show(k, func(w io.Writer) {
+			var lost error
+			err = a.show(k, func(w io.Writer) {
 				end := "never expires"
 				if k.ExpiresAt != nil {
 					end = "expires " + k.ExpiresAt.UTC().Format(time.RFC3339)
 				}
 				fmt.Fprintf(a.stderr, "key %s, scope %s, %s; the secret is not shown again\n", k.ID, k.Scope, end)
-				fmt.Fprintln(w, k.Secret)
+				_, lost = fmt.Fprintln(w, k.Secret)
 			})
+			if err = errors.Join(err, lost); err != nil {
+				return &hinted{fmt.Errorf("key %s was made, but its secret could not be written: %w", k.ID, err),
+					"nobody has the secret: muster key revoke " + k.ID}
+			}
+			return nil
 		},
 	}
 	f := c.Flags()

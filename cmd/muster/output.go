@@ -33,6 +33,20 @@ func (a *app) paint(c style, s string) string {
 	return "\x1b[" + string(c) + "m" + s + "\x1b[0m"
 }
 
+// written remembers that its writer failed: most of what prints does not ask.
+type written struct {
+	w   io.Writer
+	err error
+}
+
+func (o *written) Write(b []byte) (int, error) {
+	n, err := o.w.Write(b)
+	if err != nil && o.err == nil {
+		o.err = err
+	}
+	return n, err
+}
+
 // show prints v as JSON when that was asked for, else what eyes draws.
 func (a *app) show(v any, eyes func(w io.Writer)) error {
 	if a.output == "json" {

@@ -22,6 +22,8 @@ type app struct {
 // argument.
 func run(ctx context.Context, e env, args []string) int {
 	a := &app{env: e}
+	out := &written{w: e.stdout}
+	a.stdout = out
 	root := a.root()
 	root.SetArgs(args)
 	started := false
@@ -34,6 +36,9 @@ func run(ctx context.Context, e env, args []string) int {
 		return nil
 	}
 	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil && out.err != nil { // what was asked for has not arrived
+		err = fmt.Errorf("the result could not be written: %w", out.err)
+	}
 	if err == nil {
 		return exitOK
 	}
@@ -60,8 +65,8 @@ of its MAC addresses or the first characters of its UUID will do, as long as
 they name one machine only.
 
 Results go to standard output, everything else to standard error. --output json
-prints what the API holds, for programs. Colours are for terminals alone, and
-NO_COLOR turns them off.
+prints what the API holds, for programs, and an error as one JSON object on
+standard error. Colours are for terminals alone, and NO_COLOR turns them off.
 
 Exit codes:
   0  done

@@ -93,7 +93,7 @@ func root(stdout, stderr io.Writer) *cobra.Command {
 	own.StringArrayVar(&cfg.Names, "name", nil, "name or address to put into the server's certificate; may be repeated")
 	own.StringArrayVar(&ips, "ip", nil, "the same as --name, for an address")
 	own.BoolVarP(&verbose, "verbose", "v", false, "log every request")
-	cmd.AddCommand(version(stdout), ca(&cfg, stdout), resetPassword(&cfg, stdout), key(&cfg, stdout))
+	cmd.AddCommand(version(stdout), ca(&cfg, stdout), resetPassword(&cfg, stdout), key(&cfg, stdout), adoptMasterKey(&cfg))
 	return cmd
 }
 
@@ -164,4 +164,12 @@ func key(cfg *control.Config, stdout io.Writer) *cobra.Command {
 	}
 	cmd.AddCommand(create)
 	return cmd
+}
+
+func adoptMasterKey(cfg *control.Config) *cobra.Command {
+	return &cobra.Command{Use: "adopt-master-key", Short: "go on with another master key when the store's own is lost",
+		Long: "A store is opened only with the master.key that it was made with. When that file is lost, this takes the one\n" +
+			"in --dir, or makes it. Claim codes that wait for approval and ticket keys that are kept are lost. It is audited.",
+		Args: cobra.NoArgs,
+		RunE: work(func(ctx context.Context, _ []string) error { return control.AdoptMasterKey(ctx, *cfg) })}
 }
