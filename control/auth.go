@@ -210,13 +210,12 @@ func (a *authCache) catchUp(ctx context.Context, now time.Time) bool {
 			return true
 		}
 	}
-	if since := now.Sub(a.down); since >= 0 && since < cacheAway {
+	if time.Since(a.down) < cacheAway {
 		return false
 	}
-	began := time.Now()
 	ok := a.follow(ctx, now)
 	if !ok && ctx.Err() == nil {
-		a.down = now.Add(time.Since(began)) // the time that it took is over, too
+		a.down = time.Now() // not now: that is when a caller began to wait for another
 	}
 	return ok
 }

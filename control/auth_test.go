@@ -41,7 +41,11 @@ func newKey(t *testing.T, c *Control, n muster.NewKey) muster.CreatedKey {
 // also when another process revoked.
 func TestRevokedAtOnce(t *testing.T) {
 	c, now := opened(t)
-	other, err := store.Open(t.Context(), store.Options{URL: c.cfg.storeURL(), MasterKey: make([]byte, 32)})
+	master, err := masterKey(filepath.Join(c.cfg.Dir, "master.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := store.Open(t.Context(), store.Options{URL: c.cfg.storeURL(), MasterKey: master})
 	if err != nil {
 		t.Fatal(err)
 	}

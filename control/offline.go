@@ -60,6 +60,19 @@ func CreateKey(ctx context.Context, cfg Config, n muster.NewKey) (k muster.Creat
 	return k, err
 }
 
+// AdoptMasterKey makes the directory's master key, which is made if there is
+// none, the store's own: for when the one it was made with is lost.
+func AdoptMasterKey(ctx context.Context, cfg Config) error {
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return err
+	}
+	master, err := masterKey(filepath.Join(cfg.Dir, "master.key"))
+	if err != nil {
+		return err
+	}
+	return store.AdoptMaster(ctx, store.Options{URL: cfg.storeURL(), MasterKey: master}, time.Now(), Local)
+}
+
 // offline opens the store beside, or without, a running control plane.
 func offline(ctx context.Context, cfg Config, f func(*store.Store) error) error {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {

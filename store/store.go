@@ -41,6 +41,8 @@ type Options struct {
 	Dice io.Reader
 	// Log hears the causes that callers are not told; nil discards them.
 	Log *slog.Logger
+
+	anyMaster bool // do not compare the master key
 }
 
 // A Store is open until Close. Its methods may be called from any goroutine.
@@ -91,6 +93,11 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, fmt.Errorf("migrate the store: %w", err)
 	}
 	s.lane = newLane(s)
+	if !o.anyMaster {
+		if err := s.knowMaster(ctx, markOf(o.MasterKey)); err != nil {
+			return nil, errors.Join(fmt.Errorf("open the store: %w", err), s.Close())
+		}
+	}
 	return s, nil
 }
 
