@@ -225,7 +225,7 @@ func (b *btrfs) destroy(p host.Pool) error {
 		return err
 	}
 	for _, d := range ds {
-		if err := wipe(d.Path, d.Size); err != nil {
+		if err := wipe(d.Path, d.Size, b.m.still(d)); err != nil {
 			return fmt.Errorf("clearing %s (%s): %w", d.Path, d.Describe(), err)
 		}
 	}

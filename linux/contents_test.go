@@ -70,7 +70,7 @@ func TestContentsOfRealTools(t *testing.T) {
 			if err != nil || !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got %+v, %v, want %+v", got, err, c.want)
 			}
-			if err := wipe(disk, imageSize); err != nil {
+			if err := wipe(disk, imageSize, func(*os.File) error { return nil }); err != nil {
 				t.Fatal(err)
 			}
 			if got, err := readContents(disk, imageSize); err != nil || len(got) > 0 {
@@ -98,7 +98,7 @@ func TestContentsOfPartitions(t *testing.T) {
 		if got, err := readContents(disk, imageSize); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got %+v, %v, want %+v", label, got, err, want)
 		}
-		if err := wipe(disk, imageSize); err != nil {
+		if err := wipe(disk, imageSize, func(*os.File) error { return nil }); err != nil {
 			t.Error(err)
 		}
 		// What was in the partition is cleared too, should one start there again.

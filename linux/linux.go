@@ -197,7 +197,7 @@ func (m *Machine) Destroy(p host.Pool) error {
 // Wipe clears the planned disks of what the approval says is on them.
 func (m *Machine) Wipe(p muster.SetupPlan) error {
 	for _, d := range p.Members() {
-		if err := wipe(d.Path, d.Size); err != nil {
+		if err := wipe(d.Path, d.Size, m.still(d)); err != nil {
 			return fmt.Errorf("clearing %s (%s): %w", d.Path, d.Describe(), err)
 		}
 	}
