@@ -368,6 +368,32 @@ func TestTwoMachinesOneUUID(t *testing.T) {
 	})
 }
 
+// Somebody asks for something to boot with one machine's MAC and another's
+// UUID and serial number: the end of the one's setup does not take the other's record away.
+func TestAMachineKeepsItsOwnRecord(t *testing.T) {
+	engines(t, func(p *place) {
+		p.content()
+		a, b := p.bare(1), p.bare(2)
+		b.ready()
+		must(p, func(ctx context.Context) ([]muster.BootRecord, error) {
+			return p.booter.Sight(ctx, "b1", []muster.Sighting{{MAC: b.mac, Arch: 7, Interface: "br0", UUID: a.uuid, ServiceTag: a.serial}})
+		})
+		grant := a.approved()
+		key := a.opened(grant.Epoch)
+		p.ok(p.booter.SetupComplete(p.Context(), a.uuid, muster.SetupOutcome{Epoch: grant.Epoch, Session: a.session,
+			Proof: setup.Proof(key.ProofKey, a.uuid, grant.Epoch), MACs: []string{a.mac, b.mac, "52:54:00:00:00:77"}}))
+		if r := p.record(a.mac); r.State != muster.Enrolled || r.ServerUUID != a.uuid {
+			p.Errorf("its own record: %+v", r)
+		}
+		if r := p.record(b.mac); r.State != muster.Enrolling || r.ServerUUID != "" {
+			p.Errorf("the other's record: %+v", r)
+		}
+		if r := p.registration(a.uuid); len(r.MACs) != 1 {
+			p.Errorf("it has the NICs %v", r.MACs)
+		}
+	})
+}
+
 // An operator looks at a plan; before the approval, somebody on the segment
 // announces itself in the machine's own words, with a key of its own. What was
 // seen was another machine, and whoever that is gets nothing for it.

@@ -210,6 +210,10 @@ func (s *Store) SetupComplete(ctx context.Context, now time.Time, by muster.Call
 		return err
 	}
 	return s.write(ctx, "completing a setup", now, by, func(t *tx) error {
+		macs, err := t.unclaimed(serverUUID, macs)
+		if err != nil {
+			return err
+		}
 		m, err := t.load(serverUUID, macs...)
 		if err != nil {
 			return err
@@ -217,7 +221,7 @@ func (s *Store) SetupComplete(ctx context.Context, now time.Time, by muster.Call
 		if m.had == lifecycle.NoRegistration {
 			return unknownMachine(serverUUID)
 		}
-		macs := m.leaveOut(macs)
+		macs = m.leaveOut(macs)
 		f := lifecycle.Facts{
 			Epoch: o.Epoch == m.reg.SetupEpoch,
 			Proof: m.reg.proofHash != "" && setup.ProofMatches(o.Proof, m.reg.proofHash),
@@ -249,6 +253,27 @@ func (m *machine) leaveOut(macs []string) []string {
 	}
 	m.boots = slices.DeleteFunc(m.boots, foreign)
 	return slices.DeleteFunc(slices.Clone(macs), func(mac string) bool { return slices.Contains(others, mac) })
+}
+
+var machineByMAC = define("registrations/other-by-mac", `
+SELECT server_uuid FROM registrations WHERE server_uuid <> $1 AND macs LIKE $2 LIMIT 1`)
+
+// unclaimed leaves out the NICs that another machine says are its own. Which
+// NICs asked to boot under a UUID is hearsay: anybody on the segment can ask in
+// the name of two machines, and would tie one's record to the other.
+func (t *tx) unclaimed(uuid string, macs []string) ([]string, error) {
+	var left []string
+	for _, mac := range macs {
+		var other string
+		found, err := t.get(machineByMAC, []any{uuid, `%"` + mac + `"%`}, &other)
+		if err != nil {
+			return nil, err
+		}
+		if !found {
+			left = append(left, mac)
+		}
+	}
+	return left, nil
 }
 
 func parseMACs(macs []string) ([]string, error) {
