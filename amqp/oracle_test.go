@@ -115,9 +115,9 @@ func TestOracle(t *testing.T) {
 	first := <-in
 	// What is asked in one breath with a message is answered before that is
 	// handed round, so it may take another look.
-	got, err := ch.QueueInspect(q.Name)
+	got, err := ch.QueueDeclarePassive(q.Name, false, true, true, false, nil)
 	for n := 0; n < 3 && err == nil && got.Messages == 0; n++ {
-		got, err = ch.QueueInspect(q.Name)
+		got, err = ch.QueueDeclarePassive(q.Name, false, true, true, false, nil)
 	}
 	if err != nil || got.Messages != 1 || got.Consumers != 1 {
 		t.Errorf("the queue holds %+v, %v", got, err)
