@@ -99,7 +99,7 @@ func (m *Machine) Console() string { return m.path("console.log") }
 
 func (m *Machine) args() []string {
 	a := []string{"-name", m.Name, "-accel", "tcg", "-cpu", "max", "-m", fmt.Sprint(m.MemoryMB),
-		"-nodefaults", "-serial", "stdio", "-qmp", "unix:" + m.path("qmp") + ",server=on,wait=off",
+		"-nodefaults", "-serial", "stdio", "-chardev", "socket,id=monitor,fd=3", "-mon", "chardev=monitor,mode=control",
 		"-uuid", m.UUID,
 		"-smbios", "type=1,manufacturer=QEMU,product=muster-lab,serial=" + m.Serial + ",uuid=" + m.UUID,
 		"-netdev", "tap,id=n0,ifname=" + m.tap + ",script=no,downscript=no",
@@ -109,7 +109,7 @@ func (m *Machine) args() []string {
 	case UEFI:
 		a = append(a, "-machine", "q35,smm=off", "-display", "none",
 			"-drive", "if=pflash,format=raw,unit=0,readonly=on,file="+filepath.Join(ovmf, "OVMF_CODE_4M.fd"),
-			"-drive", "if=pflash,format=raw,unit=1,file="+m.path("nvram"))
+			"-drive", "if=pflash,format=raw,unit=1,file=nvram")
 		nic += ",romfile=" // so that OVMF's own network boot is what asks
 	default:
 		// Without graphics SeaBIOS and iPXE speak on the serial line; when the
@@ -118,7 +118,7 @@ func (m *Machine) args() []string {
 	}
 	a = append(a, "-device", nic)
 	for n := range m.Disks {
-		a = append(a, "-drive", fmt.Sprintf("if=none,id=d%d,format=raw,file=%s", n, m.Disk(n)),
+		a = append(a, "-drive", fmt.Sprintf("if=none,id=d%d,format=raw,file=%s", n, filepath.Base(m.Disk(n))),
 			"-device", fmt.Sprintf("virtio-blk-pci,drive=d%d,serial=%s", n, m.DiskSerial(n)))
 	}
 	return a
@@ -134,12 +134,19 @@ func (m *Machine) PowerOn() error {
 	if m.cmd != nil {
 		return fmt.Errorf("%s is on already", m.Name)
 	}
-	os.Remove(m.path("qmp"))
 	log, err := os.OpenFile(m.Console(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
+	monitor, theirs, err := newQMP()
+	if err != nil {
+		log.Close()
+		return err
+	}
+	defer theirs.Close()
 	c := exec.Command("qemu-system-x86_64", m.args()...)
+	c.Dir = m.Dir // its options cannot carry every path: a comma ends one
+	c.ExtraFiles = []*os.File{theirs}
 	out, err := c.StdoutPipe()
 	if err != nil {
 		return err
@@ -152,7 +159,7 @@ func (m *Machine) PowerOn() error {
 		return fmt.Errorf("switching %s on: %w", m.Name, err)
 	}
 	exited := make(chan struct{})
-	m.cmd, m.exited = c, exited
+	m.cmd, m.exited, m.monitor = c, exited, monitor
 	limit := time.AfterFunc(m.Lifetime, func() { c.Process.Kill() })
 	go func() {
 		io.Copy(m, out)
@@ -162,6 +169,7 @@ func (m *Machine) PowerOn() error {
 			m.Write([]byte("\nQEMU: " + s + "\n"))
 		}
 		m.mu.Lock()
+		m.monitor.conn.Close()
 		m.cmd, m.monitor = nil, nil
 		m.mu.Unlock()
 		m.end("is off")
@@ -238,13 +246,6 @@ func (m *Machine) qmp() (*qmp, error) {
 	defer m.mu.Unlock()
 	if m.cmd == nil {
 		return nil, fmt.Errorf("%s is off", m.Name)
-	}
-	if m.monitor == nil {
-		q, err := dialQMP(m.path("qmp"), 5*time.Second)
-		if err != nil {
-			return nil, err
-		}
-		m.monitor = q
 	}
 	return m.monitor, nil
 }

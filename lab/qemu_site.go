@@ -239,7 +239,7 @@ func (s *Site) Until(ctx context.Context, what string, f func() (bool, error)) e
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("it did not come to pass that %s: %w (last answer: %v)", what, ctx.Err(), err)
+			return fmt.Errorf("it did not come to pass that %s: %w (last answer: %v)", what, context.Cause(ctx), err)
 		case <-time.After(250 * time.Millisecond):
 		}
 	}
@@ -264,9 +264,14 @@ func (s *Site) NewMachine(ctx context.Context, n int, f Firmware) (*Machine, err
 // WaitRegistration waits until a machine's registration is as wanted.
 func (s *Site) WaitRegistration(ctx context.Context, m *Machine, what string, want func(muster.Registration) bool) (muster.Registration, error) {
 	var r muster.Registration
-	err := s.Until(ctx, m.Name+" "+what, func() (bool, error) {
+	watched, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	err := s.Until(watched, m.Name+" "+what, func() (bool, error) {
 		var err error
 		r, err = s.Operator.Registration(ctx, m.UUID)
+		if !m.On() {
+			stop(fmt.Errorf("%s is off", m.Name))
+		}
 		return err == nil && want(r), err
 	})
 	if err != nil {
