@@ -47,7 +47,7 @@ func Live(l Line, once bool) error {
 			failures++
 		case !refreshed:
 			refreshed, failures = true, 0
-			l.Say("refreshed")
+			l.Say("refreshed: a node of the fleet")
 			p.After = 0 // the first beat tells the pace
 		case failures > 0:
 			failures = 0

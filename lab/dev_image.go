@@ -3,14 +3,13 @@ package lab
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 
 	"muster.internal/boot"
+	"muster.internal/image"
 
 	muster "muster.internal"
 )
@@ -37,8 +36,7 @@ func addDevImage(ctx context.Context, f muster.Fleet) (*muster.ImageRef, error) 
 		Variants: []muster.ImageVariant{{Arch: "amd64", Args: []string{"quiet"}}}}
 	for _, role := range []string{"kernel", "initrd"} {
 		content := bytes.Repeat([]byte("this "+role+" is for simulated machines\n"), 4096)
-		sum := sha256.Sum256(content)
-		file := muster.ImageFile{Role: role, Digest: "sha256:" + hex.EncodeToString(sum[:]), Size: int64(len(content))}
+		file := muster.ImageFile{Role: role, Digest: image.DigestOf(content), Size: int64(len(content))}
 		if err := f.PutBlob(ctx, file.Digest, file.Size, bytes.NewReader(content)); err != nil {
 			return nil, fmt.Errorf("the %s of image %s: %w", role, devImage, err)
 		}

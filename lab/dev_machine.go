@@ -151,24 +151,34 @@ func (m *machine) boot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p, err := parseArgs(loaded)
+	args, err := host.ParseArgs(strings.Join(loaded.Args, " "))
 	if err != nil {
 		return err
 	}
-	m.say(StageFirmware, "kernel starts with %s, mode %s", p.address, p.mode)
+	m.say(StageFirmware, "kernel starts with %s, mode %s", args.Address, args.Mode)
 	m.mu.Lock()
-	start, cred := host.Start(p.mode, hw.UUID, m.hw.Hands())
+	start, cred := host.Start(args.Mode, hw.UUID, m.hw.Hands())
 	m.mu.Unlock()
 	switch start.Role {
 	case host.RoleNode:
-		return m.serve(ctx, cred)
+		err := m.serve(ctx, cred, args.Mode == string(host.RoleEnroll))
+		if !errors.Is(err, host.ErrRefused) {
+			return err
+		}
+		m.mu.Lock()
+		rerr := m.hw.Hands().Release(start.Pool)
+		m.mu.Unlock()
+		if rerr != nil {
+			return rerr
+		}
+		start.Reason = err.Error()
 	case host.RoleRescue:
 		m.say(StageRescue, "rescue: %s", start.Reason)
 		<-ctx.Done()
 		return ctx.Err()
 	}
 	m.say(StageEnroll, "announces itself: %s", start.Reason)
-	return m.enroll(ctx, p)
+	return m.enroll(ctx, args)
 }
 
 // runnable tells whether a loader is one: an EFI program begins with MZ, and
@@ -178,34 +188,13 @@ func runnable(_ string, content []byte) bool {
 	return strings.HasPrefix(s, "MZ") || s == placeholder
 }
 
-// params are what the booter tells a booted machine.
-type params struct {
-	mode, user, password string
-	address              netip.Prefix
-	bus                  string
-}
-
-func parseArgs(b sim.Boot) (params, error) {
-	p := params{mode: b.Arg("muster.mode")}
-	var err error
-	if p.address, err = netip.ParsePrefix(b.Arg("muster.ip")); err != nil {
-		return p, fmt.Errorf("the kernel's arguments: muster.ip: %w", err)
-	}
-	f := strings.Split(b.Arg("muster.bus"), ":")
-	if len(f) != 4 {
-		return p, errors.New("the kernel's arguments: muster.bus is not USER:PASSWORD:IP:PORT")
-	}
-	p.user, p.password, p.bus = f[0], f[1], net.JoinHostPort(f[2], f[3])
-	return p, nil
-}
-
 // enroll lives on the boot bus until a setup asks for a restart.
-func (m *machine) enroll(ctx context.Context, p params) error {
+func (m *machine) enroll(ctx context.Context, args host.Args) error {
 	ctx, cut := context.WithCancelCause(ctx)
 	defer cut(nil)
 	a := &bus.Agent{
-		Options: bus.Options{Addr: p.bus, User: p.user, Password: p.password, UUID: m.hw.UUID, MAC: m.hw.MACs[0],
-			LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.address.Addr(), 0))},
+		Options: bus.Options{Addr: args.BusAddr, User: args.BusUser, Password: args.BusPassword, UUID: m.hw.UUID, MAC: m.hw.MACs[0],
+			LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(args.Address.Addr(), 0))},
 		Log: m.log,
 		Sysinfo: func(context.Context) (json.RawMessage, error) {
 			m.mu.Lock()
@@ -280,50 +269,55 @@ func (m *machine) setUp(env map[string]string) host.Result {
 	return r
 }
 
-// serve is a node's life: authenticate once, then heartbeats for ever.
-func (m *machine) serve(ctx context.Context, cred setup.Credential) error {
+// serve is a node's life: authenticate, then heartbeats for ever. With once it
+// ends when the credential is refused.
+func (m *machine) serve(ctx context.Context, cred setup.Credential, once bool) error {
 	c, err := client.New(cred.URL, cred.APIKey, client.Trust{CA: []byte(cred.CA)})
 	if err != nil {
 		return err
 	}
 	defer c.Close()
 	m.say(StageNode, "starts from its pool, asks to be let in")
-	refreshed := false
-	for failures := 0; ctx.Err() == nil; {
-		next := 0
-		if !refreshed {
-			err = m.refresh(ctx, c, cred)
-		} else {
-			var r muster.HeartbeatReply
-			r, err = c.Heartbeat(ctx, muster.Heartbeat{Version: muster.Build})
-			next = r.NextSeconds
-		}
-		pulse := host.NextBeat(next, err, failures, rand.Float64())
-		if pulse.Say != "" && ctx.Err() == nil {
-			m.say(StageNode, "%s", pulse.Say)
-		}
-		if failures++; err == nil {
-			failures, refreshed = 0, true
-		}
-		if sleep(ctx, pulse.After) != nil {
-			break
-		}
-	}
-	return ctx.Err()
+	return host.Live(&line{ctx, m, c, cred.Epoch}, once)
 }
 
-func (m *machine) refresh(ctx context.Context, c *client.Client, cred setup.Credential) error {
-	m.mu.Lock()
-	info := m.hw.Sysinfo(muster.Build)
-	disks, err := m.hw.Survey()
-	name := m.hw.Hostname
-	m.mu.Unlock()
+// A line is a simulated node's line to its control plane.
+type line struct {
+	ctx   context.Context
+	m     *machine
+	api   muster.ForHost
+	epoch int64
+}
+
+// Refresh implements host.Line.
+func (l *line) Refresh() error {
+	l.m.mu.Lock()
+	r := muster.RefreshRequest{Hostname: l.m.hw.Hostname, Epoch: l.epoch, Sysinfo: l.m.hw.Sysinfo(muster.Build), Version: muster.Build}
+	var err error
+	r.Disks, err = l.m.hw.Survey()
+	l.m.mu.Unlock()
 	if err != nil {
 		return err
 	}
-	r, err := c.Refresh(ctx, muster.RefreshRequest{Hostname: name, Epoch: cred.Epoch, Sysinfo: info, Disks: disks, Version: muster.Build})
-	if err == nil {
-		m.say(StageNode, "is %s: a node of the fleet", r.State)
-	}
+	_, err = l.api.Refresh(l.ctx, r)
 	return err
 }
+
+// Beat implements host.Line.
+func (l *line) Beat() (int, error) {
+	r, err := l.api.Heartbeat(l.ctx, muster.Heartbeat{Version: muster.Build})
+	return r.NextSeconds, err
+}
+
+// Say implements host.Line. What fails because everything ends is no news.
+func (l *line) Say(text string) {
+	if l.ctx.Err() == nil {
+		l.m.say(StageNode, "%s", text)
+	}
+}
+
+// Dice implements host.Line.
+func (l *line) Dice() float64 { return rand.Float64() }
+
+// Pause implements host.Line.
+func (l *line) Pause(d time.Duration) error { return sleep(l.ctx, d) }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"muster.internal/bus"
+	"muster.internal/lifecycle"
 	"muster.internal/setup"
 	"muster.internal/sim"
 
@@ -487,4 +488,33 @@ func TestAPowerCutInTheMiddle(t *testing.T) {
 	in.approve(uuid, muster.SetupRequest{Rebuild: true})
 	in.until("a node", func() bool { return in.count("", member) > 0 })
 	in.settled(1)
+}
+
+// TestAForgottenMachineAnnouncesItself: told to enroll, with a credential that
+// nobody knows any more, a machine keeps its pool and asks for another approval.
+func TestAForgottenMachineAnnouncesItself(t *testing.T) {
+	t.Parallel()
+	dir, uuid, mac := t.TempDir(), sim.Hardware(1).UUID, sim.Hardware(1).MACs[0]
+	in := start(t, dir, 106, DevConfig{Machines: 1, Auto: true})
+	in.until("a node", func() bool { return in.count("", member) > 0 })
+	ctx, f := t.Context(), in.d.Fleet()
+	if _, err := f.RaiseRegistration(ctx, uuid, lifecycle.Disable); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.DeleteRegistration(ctx, uuid); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range []muster.Event{lifecycle.Reactivate, lifecycle.Enroll} {
+		if _, err := f.RaiseBootRecord(ctx, mac, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in.stop()
+
+	in = start(t, dir, 106, DevConfig{Machines: 1})
+	in.until("it awaits its setup", func() bool { return in.registration(uuid).State == muster.AwaitingSetup })
+	in.stop()
+	if pools := in.d.machines[0].hw.Pools; len(pools) != 1 || pools[0].Credential == nil {
+		t.Errorf("its pool was not left alone: %+v", pools)
+	}
 }

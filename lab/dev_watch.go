@@ -58,7 +58,7 @@ var words = map[string]string{
 	"survey":         "its disks are on record: its setup can be approved",
 	"approve_setup":  "setup approved by {actor}",
 	"take":           "the booter takes its sealed bundle",
-	"setup_complete": "setup proved: approved, its card enrolled, a node made",
+	"setup_complete": "setup proved: approved, its boot record enrolled, a node made",
 	"setup_failed":   "setup failed: {reason}",
 	"void":           "setup void: {reason}",
 	"expire":         "setup took too long: {reason}",
@@ -67,8 +67,8 @@ var words = map[string]string{
 	"confirm":        "its node is {to}",
 	"disable":        "disabled by {actor}",
 	"delete":         "forgotten by {actor}",
-	"decommission":   "its card is served nothing any more, by {actor}",
-	"reactivate":     "its card is discovered again, by {actor}",
+	"decommission":   "its boot record is served nothing any more, by {actor}",
+	"reactivate":     "its boot record is discovered again, by {actor}",
 }
 
 // audited tells an audit entry as a happening.

@@ -183,7 +183,7 @@ func follow(ctx context.Context, s *Site, v *viewer, auto bool) {
 		if err != nil {
 			if ctx.Err() == nil {
 				v.say("the control plane does not answer: %v", err)
-				pauseFor(ctx, time.Second)
+				sleep(ctx, time.Second)
 			}
 			continue
 		}
@@ -222,12 +222,5 @@ func approveAll(ctx context.Context, s *Site, v *viewer) {
 		if err != nil {
 			v.say("%s cannot be approved: %v", r.ServerUUID, err)
 		}
-	}
-}
-
-func pauseFor(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
 	}
 }

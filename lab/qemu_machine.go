@@ -201,9 +201,6 @@ func (m *Machine) Freeze() error { return m.command("stop") }
 // Thaw ends a freeze.
 func (m *Machine) Thaw() error { return m.command("cont") }
 
-// PressPower presses the power button: the machine may shut down in order.
-func (m *Machine) PressPower() error { return m.command("system_powerdown") }
-
 func (m *Machine) command(c string) error {
 	q, err := m.qmp()
 	if err != nil {
@@ -237,9 +234,6 @@ func (m *Machine) PlugDisk(ctx context.Context, file, serial string) error {
 		}
 	}
 }
-
-// Unplug pulls the machine's network cable, or puts it back.
-func (m *Machine) Unplug(ctx context.Context, off bool) error { return m.seg.Unplug(ctx, m.tap, off) }
 
 func (m *Machine) qmp() (*qmp, error) {
 	m.mu.Lock()

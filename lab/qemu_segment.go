@@ -138,15 +138,6 @@ func (s *Segment) Tap(ctx context.Context) (string, error) {
 	return name, nil
 }
 
-// Unplug takes a machine's interface off the bridge, or puts it back.
-func (s *Segment) Unplug(ctx context.Context, tap string, off bool) error {
-	state := "up"
-	if off {
-		state = "down"
-	}
-	return ip(ctx, "-n", s.Name, "link", "set", tap, state)
-}
-
 func (s *Segment) closes(c io.Closer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
