@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"path"
 	"regexp"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -140,7 +141,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			if v == http.ErrAbortHandler {
 				panic(v)
 			}
-			a.log.Error("a request handler panicked", "method", fmt.Sprintf("%.32s", r.Method), "path", shownPath(r), "panic", v)
+			a.log.Error("a request handler panicked", "method", fmt.Sprintf("%.32s", r.Method), "path", shownPath(r), "panic", v, "stack", string(debug.Stack()))
 			if out.status == 0 {
 				writeProblem(out, muster.Problemf(muster.CodeInternal, "muster failed at this request; its log says where"))
 			}
