@@ -40,6 +40,8 @@ type Caller struct {
 // String is how the audit names a caller.
 func (c Caller) String() string {
 	switch {
+	case c == Clock:
+		return "clock"
 	case c.Operator != "":
 		return "operator:" + c.Operator
 	case c.KeyID != "":
@@ -49,7 +51,7 @@ func (c Caller) String() string {
 }
 
 // Clock is the caller of what happens by itself.
-var Clock = Caller{Operator: "", KeyID: "clock"}
+var Clock = Caller{KeyID: "clock"}
 
 // An Action is something that is allowed or not, depending on the caller.
 type Action string

@@ -98,7 +98,7 @@ func TestCallerNames(t *testing.T) {
 		"operator:ann": {Operator: "ann", Role: muster.Admin},
 		"key:k1":       {KeyID: "k1", Scope: muster.ScopeFull},
 		"anonymous":    {Source: "10.0.0.1"},
-		"key:clock":    muster.Clock,
+		"clock":        muster.Clock,
 	} {
 		if got := c.String(); got != want {
 			t.Errorf("%+v is called %q, want %q", c, got, want)

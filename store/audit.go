@@ -81,7 +81,7 @@ func (t *tx) record(action, subject string, d detail) (int64, error) {
 		return 0, err
 	}
 	e := muster.AuditEntry{
-		Seq: t.chain.seq + 1, At: t.now, Actor: actor(t.by), Action: action, Subject: subject,
+		Seq: t.chain.seq + 1, At: t.now, Actor: t.by.String(), Action: action, Subject: subject,
 		Detail: raw, PrevHash: t.chain.hash,
 	}
 	e.Hash = HashEntry(e)
@@ -90,13 +90,6 @@ func (t *tx) record(action, subject string, d detail) (int64, error) {
 	}
 	t.chain.seq, t.chain.hash = e.Seq, e.Hash
 	return e.Seq, nil
-}
-
-func actor(by muster.Caller) string {
-	if by == muster.Clock {
-		return "clock"
-	}
-	return by.String()
 }
 
 // HashEntry computes an entry's hash: SHA-256 over a line that names the

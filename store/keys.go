@@ -47,7 +47,7 @@ func (s *Store) CreateKey(ctx context.Context, now time.Time, by muster.Caller, 
 		if err != nil {
 			return err
 		}
-		k = muster.CreatedKey{APIKey: muster.APIKey{ID: id, Scope: n.Scope, Comment: n.Comment, CreatedAt: t.now, CreatedBy: actor(by)}}
+		k = muster.CreatedKey{APIKey: muster.APIKey{ID: id, Scope: n.Scope, Comment: n.Comment, CreatedAt: t.now, CreatedBy: by.String()}}
 		if n.ExpiresIn > 0 {
 			at := t.now.Add(time.Duration(n.ExpiresIn) * time.Second)
 			k.ExpiresAt = &at

@@ -157,7 +157,7 @@ func records(from source, q *query, args ...any) ([]*record, error) {
 func (t *tx) putRecord(r *record, seq int64) error {
 	was, wasSeq := r.stored, r.storedSeq
 	if was == lifecycle.Unseen && r.FirstSeen == nil {
-		r.FirstSeen, r.Provenance = &t.now, "made by "+actor(t.by)
+		r.FirstSeen, r.Provenance = &t.now, "made by "+t.by.String()
 	}
 	r.Seq, r.Probe = seq, r.probeSince != nil
 	vs, err := r.values()

@@ -131,7 +131,7 @@ func (s *Store) SetBootRecord(ctx context.Context, now time.Time, by muster.Call
 		if err := rc.set(c); err != nil {
 			return err
 		}
-		err = rc.put("set", detail{"change": c, "assigned_pi": rc.r.AssignedPI, "rescue_until": rc.r.RescueUntil})
+		err = rc.put(lifecycle.SetRecord, detail{"change": c, "assigned_pi": rc.r.AssignedPI, "rescue_until": rc.r.RescueUntil})
 		b = rc.r.public()
 		return err
 	})

@@ -293,5 +293,5 @@ func (t *tx) deliver(m *machine) (status muster.RegisterStatus, err error) {
 
 // mintAgentKey makes the secret for the id that the approval reserved.
 func (t *tx) mintAgentKey(m *machine) (secret string, err error) {
-	return t.mintKey(muster.APIKey{ID: m.reg.BoundKeyID, Scope: muster.ScopeAgent, ServerUUID: m.uuid, CreatedAt: t.now, CreatedBy: actor(t.by)})
+	return t.mintKey(muster.APIKey{ID: m.reg.BoundKeyID, Scope: muster.ScopeAgent, ServerUUID: m.uuid, CreatedAt: t.now, CreatedBy: t.by.String()})
 }
