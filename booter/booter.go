@@ -68,15 +68,6 @@ type Booter struct {
 	amqp net.Listener
 }
 
-// Run is Listen and Run in one.
-func Run(ctx context.Context, cfg Config) error {
-	b, err := Listen(cfg)
-	if err != nil {
-		return err
-	}
-	return b.Run(ctx)
-}
-
 // Listen binds the sockets, which may need privileges that Run does not. It
 // touches no file, so that Run can begin as somebody else.
 func Listen(cfg Config) (*Booter, error) {
@@ -90,7 +81,7 @@ func Listen(cfg Config) (*Booter, error) {
 	if err := b.check(); err != nil {
 		return nil, err
 	}
-	b.stage = newStage(filepath.Join(cfg.Dir, "images"), cfg.Control, b.dir, b.log, b.reportSoon)
+	b.stage = newStage(filepath.Join(cfg.Dir, "images"), cfg.Control, b.dir, b.log, func() { poke(b.report) })
 	b.loaders = &loaders{dir: cfg.IPXE, log: b.log}
 	b.sight = newSightings(cfg.Name, cfg.Control, b.dir, b.log, b.tally)
 	b.quiet = newSilences(b.log, b.tally)
@@ -281,13 +272,6 @@ func (b *Booter) decide(q boot.Request) (boot.Decision, *muster.BootRecord) {
 	}
 	return boot.Decide(q, rec, b.dir.Policy(), boot.Env{Now: b.now(), Server: b.cfg.Address,
 		Staged: b.stage.lookup, HasLoader: b.loaders.has}), rec
-}
-
-func (b *Booter) reportSoon() {
-	select {
-	case b.report <- struct{}{}:
-	default:
-	}
 }
 
 func firstAddress(name string) (netip.Addr, error) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"muster.internal"
@@ -169,31 +168,24 @@ func (b *Bus) reportChanges(ctx context.Context) {
 // counters count by name, and remember what was said lately.
 type counters struct {
 	mu    sync.Mutex
-	names map[string]*atomic.Int64
+	names map[string]int64
 	said  map[string]time.Time
 }
 
 func (c *counters) add(name string) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.names == nil {
-		c.names = map[string]*atomic.Int64{}
+		c.names = map[string]int64{}
 	}
-	n := c.names[name]
-	if n == nil {
-		n = new(atomic.Int64)
-		c.names[name] = n
-	}
-	c.mu.Unlock()
-	n.Add(1)
+	c.names[name]++
 }
 
 func (c *counters) snapshot() map[string]int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out := make(map[string]int64, len(c.names))
-	for name, n := range maps.All(c.names) {
-		out[name] = n.Load()
-	}
+	maps.Copy(out, c.names)
 	return out
 }
 

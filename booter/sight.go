@@ -138,10 +138,7 @@ func (s *sightings) due(m dhcp.MAC, e *sighted) {
 		return // goes out when that call is over
 	}
 	s.queue = append(s.queue, m)
-	select {
-	case s.more <- struct{}{}:
-	default:
-	}
+	poke(s.more)
 }
 
 // link is an interface's name.

@@ -7,17 +7,8 @@ import (
 	"time"
 )
 
-// Mermaid draws a lifecycle for the documentation and the console. What leaves
-// the state as it is, is not drawn.
-func Mermaid(name string) string {
-	for _, l := range table.lifecycles {
-		if l.name == name {
-			return l.draw()
-		}
-	}
-	return ""
-}
-
+// draw is the lifecycle as a Mermaid diagram. What leaves the state as it is,
+// is not drawn.
 func (l *lifecycle) draw() string {
 	b := new(strings.Builder)
 	b.WriteString("stateDiagram-v2\n")
@@ -123,8 +114,12 @@ func (d *document) deadlines() {
 	d.line("Whatever is not at rest has an end. A clock ends these:")
 	d.line("")
 	d.head("lifecycle", "state", "lasts", "then", "which leads to", "a way out before")
-	for _, e := range Deadlines() {
-		d.row(e.Lifecycle, mono(word(e.State)), duration(e.After), mono(e.Raises), mono(word(e.Leads)), mono(e.Out))
+	for _, l := range table.lifecycles {
+		for _, p := range l.places {
+			if e := p.End; e != nil && e.After > 0 {
+				d.row(l.name, mono(word(p.State)), duration(e.After), mono(e.Raises), mono(word(e.Leads)), mono(e.Out))
+			}
+		}
 	}
 	d.line("\nA rescue may be given another time, at most %s. These wait for the world, and the control plane tries again on every pass:\n", duration(RescueAtMost))
 	d.head("lifecycle", "state", "until", "by", "a way out before")

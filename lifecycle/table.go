@@ -354,27 +354,3 @@ func Words(name string) []string {
 	}
 	return words
 }
-
-// A Deadline says how long a state may last, what happens then, and where that
-// leads.
-type Deadline struct {
-	Lifecycle string
-	State     string
-	After     time.Duration
-	Raises    muster.Event
-	Leads     string
-	Out       muster.Event // an operator's way out before that
-}
-
-// Deadlines lists every state that a clock ends.
-func Deadlines() []Deadline {
-	var ds []Deadline
-	for _, l := range table.lifecycles {
-		for _, p := range l.places {
-			if p.End != nil && p.End.After > 0 {
-				ds = append(ds, Deadline{l.name, p.State, p.End.After, p.End.Raises, p.End.Leads, p.End.Out})
-			}
-		}
-	}
-	return ds
-}

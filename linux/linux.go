@@ -261,7 +261,7 @@ func (m *Machine) run(name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
+	cmd.Env = []string{"PATH=" + Path, "LC_ALL=C"}
 	var out, bad strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &bad
 	err := cmd.Run()
