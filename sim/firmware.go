@@ -23,7 +23,7 @@ const (
 	UEFI FirmwareKind = "uefi"
 )
 
-// Patience is how long firmware waits for each answer before it asks again, and
+// defaultPatience is how long firmware waits for each answer before it asks again, and
 // how often; after the last it gives up.
 var defaultPatience = []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second}
 
