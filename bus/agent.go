@@ -12,13 +12,12 @@ import (
 	"sync"
 	"time"
 	"unicode/utf8"
+
+	"muster.internal/setup"
 )
 
-// ExitReboot is the exit status after which the machine is to restart: the
-// reply says 0, and Run returns ErrReboot a second after it was read.
-const ExitReboot = 113
-
-// ErrReboot ends Run: the machine is to restart now.
+// ErrReboot ends Run: a script ended with setup.ExitReboot, its reply (which
+// says 0) was read a second ago, and the machine is to restart now.
 var ErrReboot = errors.New("the script asks for a restart")
 
 // MaxOutput is how much of each output stream goes into a reply, in bytes; of
@@ -231,7 +230,7 @@ func (a *Agent) execute(ctx context.Context, cancel context.CancelCauseFunc, id 
 	go func() {
 		defer a.work.Done()
 		r := a.Handle(ctx, m)
-		reboot := r.ExitStatus == ExitReboot
+		reboot := r.ExitStatus == setup.ExitReboot
 		if reboot {
 			r.ExitStatus = 0
 		}

@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"muster.internal/amqp"
+	"muster.internal/setup"
 )
 
 const (
@@ -236,7 +237,7 @@ func TestExecute(t *testing.T) {
 // TestReboot: 113 is answered with 0, and the agent ends a second after the
 // booter has read that.
 func TestReboot(t *testing.T) {
-	inTime(t, func(context.Context, Message) Reply { return Reply{ExitStatus: ExitReboot, Stdout: "done"} },
+	inTime(t, func(context.Context, Message) Reply { return Reply{ExitStatus: setup.ExitReboot, Stdout: "done"} },
 		func(t *testing.T, b *booter, ended <-chan error) {
 			start := time.Now()
 			b.deliver("ur.execute."+uuid+".id1", `{"type":"script","script":"x"}`)
@@ -255,7 +256,7 @@ func TestReboot(t *testing.T) {
 func TestRebootWithoutBooter(t *testing.T) {
 	inTime(t, func(context.Context, Message) Reply {
 		time.Sleep(time.Minute)
-		return Reply{ExitStatus: ExitReboot}
+		return Reply{ExitStatus: setup.ExitReboot}
 	}, func(t *testing.T, b *booter, ended <-chan error) {
 		b.deliver("ur.execute."+uuid+".id1", `{"type":"script","script":"x"}`)
 		synctest.Wait()
