@@ -121,7 +121,7 @@ func (t tree) addModules(o Options, root, version string, say func(string, ...an
 		return err
 	}
 	if len(absent) > 0 {
-		say("this kernel has no %s", strings.Join(absent, ", "))
+		say("drivers that this kernel comes without: %s", strings.Join(absent, ", "))
 	}
 	var list strings.Builder
 	for _, f := range files {

@@ -55,8 +55,12 @@ func RunLab(ctx context.Context, c LabConfig) error {
 		}
 		v.say("%s is switched on: serial number %s, UUID %s, MAC %s", m.Name, m.Serial, m.UUID, m.MAC)
 	}
-	fmt.Fprintf(c.Out, labHelp, s.URL, filepath.Join(s.Dir, "lab.env"), s.program("muster"), s.program("muster"),
-		filepath.Join(s.Dir, "*", "console.log"), s.Name)
+	dir, err := filepath.Abs(s.Dir) // another terminal is elsewhere
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.Out, labHelp, s.URL, filepath.Join(dir, "lab.env"), s.program("muster"), s.program("muster"),
+		filepath.Join(dir, "*", "console.log"), s.Name)
 	follow(ctx, s, v, c.Auto)
 	v.say("switching everything off")
 	return nil
@@ -66,7 +70,7 @@ const labHelp = `
 The control plane is at %s. In another terminal:
   . %s
   %s registration ls
-  %s registration approve-setup UUID
+  %s registration approve-setup LAB00001
 What machines show on their serial lines: %s
 A shell on the segment: ip netns exec %s sh
 ^C ends everything.

@@ -143,7 +143,11 @@ func (s *Site) startControl(ctx context.Context) error {
 		return err
 	}
 	s.Token, s.Operator = token.Token, anonymous.WithToken(token.Token)
-	env := fmt.Sprintf("export MUSTER_URL=%s MUSTER_KEY=%s MUSTER_CA=%s\n", s.URL, s.Token, s.CA)
+	file, err := filepath.Abs(s.CA) // a shell that reads this goes elsewhere
+	if err != nil {
+		return err
+	}
+	env := fmt.Sprintf("export MUSTER_URL='%s' MUSTER_KEY='%s' MUSTER_CA='%s'\n", s.URL, s.Token, file)
 	return os.WriteFile(filepath.Join(s.Dir, "lab.env"), []byte(env), 0o600)
 }
 
