@@ -73,6 +73,13 @@ var words = map[string]string{
 
 // audited tells an audit entry as a happening.
 func (d *Dev) audited(e muster.AuditEntry) Happening {
+	name, text := inWords(e, d.names)
+	return Happening{At: e.At, Machine: name, Stage: StageControl, Text: text}
+}
+
+// inWords is what an audit entry says, and of which machine; names are by UUID
+// and by MAC address.
+func inWords(e muster.AuditEntry, names map[string]string) (name, text string) {
 	var detail map[string]any
 	_ = json.Unmarshal(e.Detail, &detail) // what is not there reads as nothing
 	pairs := []string{"{actor}", e.Actor}
@@ -82,16 +89,16 @@ func (d *Dev) audited(e muster.AuditEntry) Happening {
 		}
 	}
 	_, key, _ := strings.Cut(e.Subject, "/")
-	name := d.names[key]
+	name = names[key]
 	if name == "" {
 		uuid, _ := detail["server_uuid"].(string)
-		name = d.names[uuid]
+		name = names[uuid]
 	}
-	text, known := words[e.Action]
+	said, known := words[e.Action]
 	if !known || name == "" {
-		text = e.Subject + " " + e.Action + " by {actor}"
+		said = e.Subject + " " + e.Action + " by {actor}"
 	}
-	return Happening{At: e.At, Machine: name, Stage: StageControl, Text: strings.NewReplacer(pairs...).Replace(text)}
+	return name, strings.NewReplacer(pairs...).Replace(said)
 }
 
 // tries is how often Auto approves one machine: a setup that fails again and

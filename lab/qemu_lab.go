@@ -2,7 +2,6 @@ package lab
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -40,6 +39,7 @@ func RunLab(ctx context.Context, c LabConfig) error {
 		return err
 	}
 	defer s.Close()
+	names := map[string]string{}
 	for n := range c.Machines {
 		f := Firmware(c.Firmware)
 		if c.Firmware == "both" {
@@ -50,6 +50,7 @@ func RunLab(ctx context.Context, c LabConfig) error {
 			return err
 		}
 		m.Lifetime = 24 * time.Hour
+		names[m.UUID], names[m.MAC] = m.Name, m.Name
 		if err := m.PowerOn(); err != nil {
 			return err
 		}
@@ -61,7 +62,7 @@ func RunLab(ctx context.Context, c LabConfig) error {
 	}
 	fmt.Fprintf(c.Out, labHelp, s.URL, filepath.Join(dir, "lab.env"), s.program("muster"), s.program("muster"),
 		filepath.Join(dir, "*", "console.log"), s.Name)
-	follow(ctx, s, v, c.Auto)
+	follow(ctx, s, v, names, c.Auto)
 	v.say("switching everything off")
 	return nil
 }
@@ -180,7 +181,7 @@ func (v *viewer) console(who string, l Line) {
 }
 
 // follow tells what the control plane writes into its audit, until ctx ends.
-func follow(ctx context.Context, s *Site, v *viewer, auto bool) {
+func follow(ctx context.Context, s *Site, v *viewer, names map[string]string, auto bool) {
 	after := int64(0)
 	for ctx.Err() == nil {
 		es, err := s.Operator.Audit(ctx, muster.AuditFilter{After: after, Wait: 2 * time.Second})
@@ -193,20 +194,13 @@ func follow(ctx context.Context, s *Site, v *viewer, auto bool) {
 		}
 		for _, e := range es {
 			after = e.Seq
-			v.say("%-12s %s by %s %s", "audit", e.Action+" "+e.Subject, e.Actor, short(e.Detail))
+			name, text := inWords(e, names)
+			v.say("%-12s control: %s", name, printable(text))
 		}
 		if auto {
 			approveAll(ctx, s, v)
 		}
 	}
-}
-
-func short(detail json.RawMessage) string {
-	d := string(detail)
-	if len(d) > 120 {
-		d = d[:120] + "…"
-	}
-	return d
 }
 
 // approveAll approves what can be approved and has not failed before.
