@@ -96,6 +96,9 @@ func (a *Authority) Config() *tls.Config {
 
 func (a *Authority) load() error {
 	certPEM, err := os.ReadFile(filepath.Join(a.dir, "ca.pem"))
+	if errors.Is(err, fs.ErrNotExist) && a.had("ca.key") && a.had("server.pem") { // no first start that was cut short
+		return fmt.Errorf("ca.key is there but ca.pem is not: restore ca.pem, or remove both to start a new CA that every machine must learn anew")
+	}
 	if err != nil {
 		return err
 	}
@@ -116,6 +119,11 @@ func (a *Authority) load() error {
 	}
 	a.cert, a.key, a.pem = pair.Leaf, key, certPEM
 	return nil
+}
+
+func (a *Authority) had(file string) bool {
+	_, err := os.Lstat(filepath.Join(a.dir, file))
+	return err == nil
 }
 
 func (a *Authority) create() error {

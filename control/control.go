@@ -19,7 +19,9 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -121,6 +123,9 @@ func (c *Control) open(ctx context.Context) (err error) {
 	if err := os.MkdirAll(c.cfg.Dir, 0o700); err != nil {
 		return err
 	}
+	if kind, _, is := strings.Cut(c.cfg.Store, "://"); is && kind != "postgres" && kind != "postgresql" {
+		return fmt.Errorf("a store of kind %.20q is not known: postgres://… or the path of a SQLite file", kind)
+	}
 	if err := c.lockAll(); err != nil {
 		return err
 	}
@@ -165,14 +170,34 @@ func (c *Control) reachable() ([]string, error) {
 	}
 	if c.cfg.Advertise == "" {
 		c.url = "https://" + net.JoinHostPort(strings.Trim(best, "[]"), port)
-		return names, nil
+		return names, namesFit(names)
 	}
 	u, err := url.Parse(c.cfg.Advertise)
-	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Path != "" && u.Path != "/" {
-		return nil, fmt.Errorf("the advertised address must be https://HOST:PORT, not %q", c.cfg.Advertise)
+	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Path != "" && u.Path != "/" ||
+		u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || !portFits(u.Port()) {
+		return nil, errors.New("the advertised address must be https://HOST:PORT and nothing else: machines are told it as it is")
 	}
 	c.url = u.Scheme + "://" + u.Host
-	return append(names, u.Hostname()), nil
+	names = append(names, u.Hostname())
+	return names, namesFit(names)
+}
+
+func portFits(port string) bool {
+	n, err := strconv.ParseUint(port, 10, 16)
+	return port == "" || err == nil && n > 0
+}
+
+var dnsName = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*$`)
+
+// namesFit refuses what cannot stand in a certificate: clients throw away the
+// whole certificate for one wrong name.
+func namesFit(names []string) error {
+	for _, n := range names {
+		if n = strings.Trim(n, "[]"); net.ParseIP(n) == nil && (len(n) > 253 || !dnsName.MatchString(n)) {
+			return fmt.Errorf("%.80q is neither an address nor a host name (letters, digits, hyphens and dots; other scripts as xn--…)", n)
+		}
+	}
+	return nil
 }
 
 func (c *Control) firstOperator(ctx context.Context) error {
