@@ -142,8 +142,14 @@ func (a *app) auditLine(e muster.AuditEntry) error {
 
 func (a *app) auditVerify() *cobra.Command {
 	return &cobra.Command{
-		Use:     "verify",
-		Short:   "Prove the chain, or name the first broken entry (exit code 1)",
+		Use:   "verify",
+		Short: "Prove the chain, or name the first broken entry (exit code 1)",
+		Long: `Walk along the chain from its first entry. Any entry that was changed, moved,
+added or taken out is found, and an end that was cut off. What the chain cannot
+prove by itself: that whoever can write the database has not written all of it
+anew, or cut off its end together with the record of where it ends. Keep the
+head that this prints, somewhere else: an entry of that hash must be in every
+later export.`,
 		Example: `  muster audit verify`,
 		Args:    names(),
 		RunE: func(c *cobra.Command, _ []string) error {
