@@ -78,13 +78,18 @@ func (a *app) connection() (connection, error) {
 	}
 	c := connection{
 		url:   strings.TrimRight(first(a.urlFlag, a.getenv("MUSTER_URL"), kept.URL), "/"),
-		token: first(a.keyFlag, a.getenv("MUSTER_KEY")),
+		token: a.getenv("MUSTER_KEY"),
 	}
 	if c.url == "" {
 		return c, usagef("no control plane is named: set MUSTER_URL, or pass --url https://HOST:PORT, or log in once with muster login")
 	}
 	if !strings.HasPrefix(c.url, "https://") {
 		return c, usagef("%q is not an https:// address: muster never speaks without TLS", c.url)
+	}
+	if a.keyFile != "" {
+		if c.token, err = a.readKey(); err != nil {
+			return c, usagef("--key-file: %v", err)
+		}
 	}
 	if c.token == "" && kept.URL == c.url {
 		if c.token = kept.Token; c.token != "" && !kept.ExpiresAt.IsZero() && kept.ExpiresAt.Before(a.now()) {
@@ -103,6 +108,27 @@ func (a *app) connection() (connection, error) {
 		c.ca = []byte(kept.CA)
 	}
 	return c, nil
+}
+
+// readKey reads the credential that --key-file names. Errors never hold what
+// was read.
+func (a *app) readKey() (string, error) {
+	if a.keyFile == "-" {
+		return readLine(a.stdin)
+	}
+	f, err := os.Open(a.abs(a.keyFile))
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	line, err := readLine(f)
+	if err != nil {
+		return "", fmt.Errorf("no key in %s: the first line must hold it", a.keyFile)
+	}
+	if line == "" {
+		return "", fmt.Errorf("the first line of %s is empty: it must hold the key", a.keyFile)
+	}
+	return line, nil
 }
 
 // fleet dials the control plane as the operator or key that is configured.

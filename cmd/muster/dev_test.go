@@ -122,7 +122,11 @@ func TestDevIsAFleetForTheCommandLine(t *testing.T) {
 	muster(3, string(password), "login", "--url", url, "--fingerprint", strings.Repeat("0", 64))
 	muster(0, string(password), "login", "--url", url, "--fingerprint", print)
 	muster(0, "", "registration", "show", "web1")
-	muster(5, "", "registration", "show", "web1", "--key", "mus_000000000000_"+strings.Repeat("0", 43))
+	stranger := filepath.Join(dir, "stranger.key")
+	if err := os.WriteFile(stranger, []byte("mus_000000000000_"+strings.Repeat("0", 43)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	muster(5, "", "registration", "show", "web1", "--key-file", stranger)
 
 	stop()
 	if code := <-ended; code != 0 {

@@ -12,7 +12,7 @@ import (
 // app is one invocation: its outside and its global flags.
 type app struct {
 	env
-	urlFlag, keyFlag, caFlag string
+	urlFlag, keyFile, caFlag string
 	output                   string // table or json
 	// lastCommand is the path of the command that was meant, for hints.
 	lastCommand string
@@ -57,8 +57,9 @@ approved, set up, serving, removed. This is the operator's command line.
 
 The control plane is named by MUSTER_URL (https://HOST:PORT), the credential by
 MUSTER_KEY (an API key or an operator's token), its certificate authority by
-MUSTER_CA (a PEM file). Flags of the same names win over them; what
-"muster login" keeps comes last.
+MUSTER_CA (a PEM file). --url, --key-file and --ca win over them; what
+"muster login" keeps comes last. No credential is ever an argument, because
+everybody on the host can read those.
 
 Wherever a machine's UUID is asked for, its serial number, its host name, one
 of its MAC addresses or the first characters of its UUID will do, as long as
@@ -102,7 +103,7 @@ func (a *app) root() *cobra.Command {
 	})
 	pf := root.PersistentFlags()
 	pf.StringVar(&a.urlFlag, "url", "", "control plane, https://HOST:PORT (MUSTER_URL)")
-	pf.StringVar(&a.keyFlag, "key", "", "API key or operator token (better: MUSTER_KEY, which no process list shows)")
+	pf.StringVar(&a.keyFile, "key-file", "", "file that holds an API key or operator token, - for standard input (MUSTER_KEY holds the key itself)")
 	pf.StringVar(&a.caFlag, "ca", "", "PEM file of the control plane's certificate authority (MUSTER_CA)")
 	pf.StringVarP(&a.output, "output", "o", "table", "table for eyes, json for programs")
 	a.complete(root, "output", "table", "json")
