@@ -59,7 +59,7 @@ func (a *app) bootLs() *cobra.Command {
 					rows[i] = []string{r.MAC, a.bootState(r.State), a.bootMode(r), dash(r.Address),
 						dash(short(first(r.ServerUUID, r.SeenUUID))), dash(r.ServiceTag), imageName(r.AssignedPI), a.ago(r.LastSeen), said(r.Note)}
 				}
-				grid(w, []string{"MAC", "STATE", "MODE", "ADDRESS", "UUID", "SERIAL", "IMAGE", "SEEN", "NOTE"}, rows)
+				grid(w, []string{"MAC", "STATE", "MODE", "ADDRESS", "UUID", "SERIAL", "ASSIGNED", "SEEN", "NOTE"}, rows)
 			})
 		},
 	}

@@ -37,7 +37,7 @@ about it goes to standard error.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			n.Scope = muster.Scope(scope)
 			if scope == "" {
-				return usagef("--scope is needed: %s", strings.Join(states(muster.Scopes), ", "))
+				return usagef("--scope is needed: %s", strings.Join(grantable(), ", "))
 			}
 			if expires != "" {
 				d, err := parseDays(expires)
@@ -71,10 +71,10 @@ about it goes to standard error.`,
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&scope, "scope", "", strings.Join(states(muster.Scopes), ", "))
+	f.StringVar(&scope, "scope", "", strings.Join(grantable(), ", "))
 	f.StringVar(&n.Comment, "comment", "", "what it is for")
 	f.StringVar(&expires, "expires", "", "lifetime: 12h, 90d (default: never)")
-	a.complete(c, "scope", states(muster.Scopes)...)
+	a.complete(c, "scope", grantable()...)
 	return c
 }
 
@@ -157,4 +157,10 @@ func (a *app) keyRevoke() *cobra.Command {
 			})
 		},
 	}
+}
+
+// grantable are the scopes that a person can give: agent keys are made by
+// approvals alone.
+func grantable() []string {
+	return slices.DeleteFunc(states(muster.Scopes), func(s string) bool { return s == string(muster.ScopeAgent) })
 }

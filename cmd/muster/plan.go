@@ -161,8 +161,11 @@ func (a *app) drawDisks(w io.Writer, ds []muster.Disk, uuid string) {
 	rows := make([][]string, len(ds))
 	for i, d := range ds {
 		kind := "spinning"
-		if d.SSD {
+		switch {
+		case d.SSD:
 			kind = "solid"
+		case d.Transport == "virtio":
+			kind = "disk" // a virtual machine's: what it lies on is not told
 		}
 		cells := a.diskCells(d, uuid) // what is on it comes last: it may be long
 		rows[i] = slices.Insert(cells, len(cells)-1, strings.TrimSpace(said(d.Transport)+" "+kind))
