@@ -3,13 +3,13 @@ package control
 import (
 	"context"
 	"encoding/hex"
-	"fmt"
 	"net/netip"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"muster.internal"
+	"muster.internal/inventory"
 	"muster.internal/setup"
 )
 
@@ -152,13 +152,9 @@ func checkPublicKey(key string) error {
 	return nil
 }
 
-// Bounds of a survey: what a machine says is written down, shown and compared,
-// so it must be short and printable.
-const (
-	maxDisks    = 512
-	maxContents = 64
-	maxText     = 256
-)
+// maxText bounds a short text that a machine says of itself, in bytes: it is
+// written down, shown and compared.
+const maxText = 256
 
 func (s session) Survey(ctx context.Context, serverUUID string, v muster.Survey) error {
 	uuid, err := machineUUID(serverUUID)
@@ -175,23 +171,8 @@ func (s session) Survey(ctx context.Context, serverUUID string, v muster.Survey)
 }
 
 func checkDisks(field string, disks []muster.Disk) error {
-	if len(disks) > maxDisks {
-		return muster.Invalid(field, "%d disks are more than the %d that a machine may have", len(disks), maxDisks)
-	}
-	for i, d := range disks {
-		at := fmt.Sprintf("%s[%d]", field, i)
-		if d.Path == "" || d.Size < 0 || len(d.Contents) > maxContents || len(d.Paths) > maxContents {
-			return muster.Invalid(at, "needs a path, a size, and no more than %d contents and paths", maxContents)
-		}
-		texts := append([]string{d.Path, d.Vendor, d.Model, d.Serial, d.WWN, d.Transport}, d.Paths...)
-		for _, c := range d.Contents {
-			texts = append(texts, c.Kind, c.Name, c.GUID, c.Stamp)
-		}
-		for _, t := range texts {
-			if err := checkText(at, t); err != nil {
-				return err
-			}
-		}
+	if err := inventory.CheckDisks(disks); err != nil {
+		return muster.Invalid(field, "%v", err)
 	}
 	return nil
 }

@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"muster.internal"
 )
@@ -84,6 +86,9 @@ func tagOrDefault(tag string) string {
 const (
 	maxNICs  = 512
 	maxDisks = 1024
+	// of one disk: GPT has 128 partitions
+	maxContents = 256
+	maxWord     = 1024 // bytes
 )
 
 // macs collects the addresses of physical NICs. An aggregation has the address
@@ -179,24 +184,32 @@ func ParseDisks(b []byte) ([]muster.Disk, error) {
 	if err := json.Unmarshal(b, &ds); err != nil {
 		return nil, fmt.Errorf("not a list of disks: %w", err)
 	}
+	return ds, CheckDisks(ds)
+}
+
+// CheckDisks tells what is wrong with a list of disks, wherever it comes from;
+// nil: nothing. What a machine says is written down, shown and compared, so it
+// must be short and printable. Whoever can announce a list can be surveyed and
+// refreshed with it: there is no other check.
+func CheckDisks(ds []muster.Disk) error {
 	if len(ds) > maxDisks {
-		return nil, fmt.Errorf("%d disks are more than a machine has", len(ds))
+		return fmt.Errorf("%d disks are more than the %d that a machine may have", len(ds), maxDisks)
 	}
-	for _, d := range ds {
-		if d.Path == "" || d.Size < 0 {
-			return nil, fmt.Errorf("disk %q of %d bytes cannot be", d.Path, d.Size)
+	for i, d := range ds {
+		if d.Path == "" || d.Size < 0 || len(d.Contents) > maxContents || len(d.Paths) > maxContents {
+			return fmt.Errorf("disk %d (%.40q) needs a path, a size, and no more than %d contents and paths", i, d.Path, maxContents)
 		}
-		words := []string{d.Path, d.Vendor, d.Model, d.Serial, d.WWN, d.Transport}
+		words := append([]string{d.Path, d.Vendor, d.Model, d.Serial, d.WWN, d.Transport}, d.Paths...)
 		for _, c := range d.Contents {
 			words = append(words, c.Kind, c.Name, c.GUID, c.Stamp)
 		}
-		for _, w := range append(words, d.Paths...) {
-			if len(w) > maxText || strings.ContainsRune(w, 0) {
-				return nil, fmt.Errorf("disk %q is described with %.40q, which cannot be", d.Path, w)
+		for _, w := range words {
+			if len(w) > maxWord || !utf8.ValidString(w) || strings.ContainsFunc(w, func(r rune) bool { return !unicode.IsPrint(r) }) {
+				return fmt.Errorf("disk %d (%.40q) is described with %.40q, which is longer than %d bytes or cannot be printed", i, d.Path, w, maxWord)
 			}
 		}
 	}
-	return ds, nil
+	return nil
 }
 
 // Sysinfo spells facts as the announcement carries them: the keys of a stock

@@ -87,6 +87,45 @@ func TestOurOwnSysinfoComesBack(t *testing.T) {
 	}
 }
 
+// TestWhatIsAnnouncedCanBeSurveyed: one limit holds for both ways in which disks
+// come in.
+func TestWhatIsAnnouncedCanBeSurveyed(t *testing.T) {
+	many := func(n int) (ds []muster.Disk) {
+		for i := range n {
+			ds = append(ds, muster.Disk{Path: fmt.Sprintf("/dev/sd%d", i), Size: 1})
+		}
+		return ds
+	}
+	one := func(d muster.Disk) []muster.Disk { return []muster.Disk{d} }
+	for name, c := range map[string]struct {
+		disks []muster.Disk
+		ok    bool
+	}{
+		"none":                     {nil, true},
+		"600":                      {many(600), true},
+		"1024":                     {many(1024), true},
+		"1025":                     {many(1025), false},
+		"a long model":             {one(muster.Disk{Path: "a", Model: strings.Repeat("m", 1024)}), true},
+		"too long a model":         {one(muster.Disk{Path: "a", Model: strings.Repeat("m", 1025)}), false},
+		"no path":                  {one(muster.Disk{Size: 1}), false},
+		"a negative size":          {one(muster.Disk{Path: "a", Size: -1}), false},
+		"128 partitions":           {one(muster.Disk{Path: "a", Contents: make([]muster.Content, 128)}), true},
+		"too many contents":        {one(muster.Disk{Path: "a", Contents: make([]muster.Content, 257)}), false},
+		"too many paths":           {one(muster.Disk{Path: "a", Paths: make([]string, 257)}), false},
+		"a terminal's control":     {one(muster.Disk{Path: "a", Serial: "\x1b[2J"}), false},
+		"a line break in contents": {one(muster.Disk{Path: "a", Contents: []muster.Content{{Name: "x\ny"}}}), false},
+	} {
+		f := ours()
+		f.Disks = c.disks
+		if _, err := inventory.Parse(f.Sysinfo()); (err == nil) != c.ok {
+			t.Errorf("%s, announced: %v", name, err)
+		}
+		if err := inventory.CheckDisks(c.disks); (err == nil) != c.ok {
+			t.Errorf("%s, surveyed: %v", name, err)
+		}
+	}
+}
+
 func TestBadSysinfoNamesTheField(t *testing.T) {
 	with := func(key string, v any) string {
 		var o map[string]any
