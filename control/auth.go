@@ -188,7 +188,7 @@ func (a *authCache) put(now time.Time, mark int64, secret string, c muster.Calle
 // keepsKeys are the frequent changes that end no secret. Anything else, known
 // or not, empties the cache.
 var keepsKeys = func() map[string]bool {
-	m := map[string]bool{"conflict": true, "session_lost": true, "add_image": true, "set_policy": true,
+	m := map[string]bool{"conflict": true, "session_lost": true, "reconnected": true, "add_image": true, "set_policy": true,
 		"login": true, "create_key": true, "create_operator": true}
 	for _, e := range []muster.Event{
 		lifecycle.Sight, lifecycle.Admit, lifecycle.StartProbe, lifecycle.Dismiss, lifecycle.SetRecord, lifecycle.Enroll,

@@ -64,6 +64,7 @@ var words = map[string]string{
 	"expire":         "setup took too long: {reason}",
 	"refresh":        "authenticates with its own key",
 	"session_lost":   "left the boot bus",
+	"reconnected":    "is back on the boot bus in the middle of its setup",
 	"confirm":        "its node is {to}",
 	"disable":        "disabled by {actor}",
 	"delete":         "forgotten by {actor}",

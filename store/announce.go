@@ -142,6 +142,11 @@ func (t *tx) hear(m *machine, next lifecycle.State, a muster.Announcement, what 
 // own install.
 func (t *tx) rebind(m *machine, a muster.Announcement) error {
 	m.reg.session, m.reg.source, m.reg.LastSeen = a.Session, a.Source, t.now
+	seq, err := t.record("reconnected", subject(m.uuid), detail{"mac": a.MAC, "address": a.Source, "booter": a.Booter})
+	if err != nil {
+		return err
+	}
+	m.reg.seq = seq
 	return t.putRegistration(m.reg, m.had)
 }
 

@@ -81,6 +81,13 @@ func TestTheSessionRule(t *testing.T) {
 					wantCode(t, err, muster.CodeUnauthenticated)
 				}
 			} else if c.taken {
+				back := 0 // it came back only by an announcement on another session
+				if c.name == "same key after the take: it came back" {
+					back = 1
+				}
+				if n := entries(t, s, subject(b.uuid), "reconnected"); n != back {
+					t.Errorf("%s: %d entries say that it reconnected", c.name, n)
+				}
 				o := muster.SetupOutcome{Epoch: 1, Proof: k.proof(b, 1)}
 				if err := s.SetupComplete(t.Context(), start, booterCaller, b.uuid, o); err != nil {
 					t.Errorf("%s: %v", c.name, err)
