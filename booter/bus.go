@@ -69,7 +69,7 @@ func NewBus(o BusOptions) *Bus {
 		o.AskAfter = 2 * time.Second
 	}
 	return &Bus{
-		o: o, counts: &counters{}, conns: map[*busConn]struct{}{}, sources: map[netip.Addr]int{}, holders: map[string]*busConn{},
+		o: o, counts: newCounters(), conns: map[*busConn]struct{}{}, sources: map[netip.Addr]int{}, holders: map[string]*busConn{},
 		expected: map[string]*expectation{}, changed: make(chan struct{}), told: newSessionChanges(),
 	}
 }
@@ -188,8 +188,10 @@ func (b *Bus) hold(c *busConn) {
 	b.mu.Unlock()
 	if old != nil {
 		b.counts.add("bus_takeovers")
-		b.o.Log.Warn("boot bus: a newer connection takes a machine's name over", "machine", c.uuid, "mac", c.mac,
-			"source", c.source, "session", c.session, "old_session", old.session)
+		if !b.counts.often(c.source.String()+"|"+c.uuid+"|takeover", time.Now()) {
+			b.o.Log.Warn("boot bus: a newer connection takes a machine's name over", "machine", c.uuid, "mac", c.mac,
+				"source", c.source, "session", c.session, "old_session", old.session)
+		}
 		old.close(amqp.ConnectionForced, "a newer connection from "+c.source.String()+" holds this queue name")
 	}
 	b.wake()
@@ -255,7 +257,7 @@ func (b *Bus) login(user, password string) bool {
 
 // refused says once in a while who was refused and why.
 func (b *Bus) refused(source netip.Addr, uuid, mac, reason string) {
-	if b.counts.often(source.String() + "|" + uuid + "|" + reason) {
+	if b.counts.often(source.String()+"|"+uuid+"|"+reason, time.Now()) {
 		return
 	}
 	b.o.Log.Warn("boot bus: refused", "source", source, "machine", uuid, "mac", mac, "reason", reason)

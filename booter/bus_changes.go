@@ -170,14 +170,16 @@ type counters struct {
 	mu    sync.Mutex
 	names map[string]int64
 	said  map[string]time.Time
+	pace  pace
+}
+
+func newCounters() *counters {
+	return &counters{names: map[string]int64{}, said: map[string]time.Time{}, pace: newPace()}
 }
 
 func (c *counters) add(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.names == nil {
-		c.names = map[string]int64{}
-	}
 	c.names[name]++
 }
 
@@ -189,16 +191,21 @@ func (c *counters) snapshot() map[string]int64 {
 	return out
 }
 
-// often tells whether the same was said within ten seconds.
-func (c *counters) often(what string) bool {
+// often tells whether a line should not be logged: the same was said within ten
+// seconds, or too much is said in all. A client may call itself what it likes,
+// so that what is new must not be what is unbounded.
+func (c *counters) often(what string, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := time.Now()
 	if t, ok := c.said[what]; ok && now.Sub(t) < 10*time.Second {
 		return true
 	}
-	if c.said == nil || len(c.said) > 1024 {
-		c.said = map[string]time.Time{}
+	if !c.pace.take(now) {
+		c.names["bus_logs_suppressed"]++
+		return true
+	}
+	if len(c.said) > 1024 {
+		clear(c.said)
 	}
 	c.said[what] = now
 	return false

@@ -91,14 +91,33 @@ type silences struct {
 	log   *slog.Logger
 	tally *tally
 
-	mu     sync.Mutex
-	said   map[silenceKey]time.Time
+	mu   sync.Mutex
+	said map[silenceKey]time.Time
+	pace pace
+}
+
+// pace bounds how many lines are logged in all, whoever makes up the names in
+// them: a bucket of silenceBurst that fills at silenceRate.
+type pace struct {
 	tokens float64
 	filled time.Time
 }
 
+func newPace() pace { return pace{tokens: silenceBurst} }
+
+// take tells whether one more line may be logged now.
+func (p *pace) take(now time.Time) bool {
+	p.tokens = min(silenceBurst, p.tokens+silenceRate*max(0, now.Sub(p.filled).Seconds()))
+	p.filled = now
+	if p.tokens < 1 {
+		return false
+	}
+	p.tokens--
+	return true
+}
+
 func newSilences(log *slog.Logger, t *tally) *silences {
-	return &silences{log: log, tally: t, said: map[silenceKey]time.Time{}, tokens: silenceBurst}
+	return &silences{log: log, tally: t, said: map[silenceKey]time.Time{}, pace: newPace()}
 }
 
 // note counts a silence, and logs it if it is news.
@@ -116,13 +135,10 @@ func (s *silences) news(k silenceKey, now time.Time) bool {
 	if t, ok := s.said[k]; ok && now.Sub(t) < silenceEvery {
 		return false
 	}
-	s.tokens = min(silenceBurst, s.tokens+silenceRate*max(0, now.Sub(s.filled).Seconds()))
-	s.filled = now
-	if s.tokens < 1 {
+	if !s.pace.take(now) {
 		s.tally.add(countLogsSuppressed)
 		return false
 	}
-	s.tokens--
 	if len(s.said) >= silencesKnown {
 		for k, t := range s.said {
 			if now.Sub(t) >= silenceEvery {
