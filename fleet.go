@@ -132,9 +132,6 @@ type BooterFeed struct {
 	Records  []BootRecord `json:"records"`
 	Policy   *BootPolicy  `json:"policy,omitempty"`
 	Installs []Install    `json:"installs"`
-	// Versions: how a booted machine finds the control plane.
-	URL string `json:"url"`
-	CA  string `json:"ca"` // PEM
 }
 
 // A Sighting is one machine that asked the network for something to boot.

@@ -25,7 +25,6 @@ type Directory struct {
 	records  map[dhcp.MAC]*muster.BootRecord
 	policy   *muster.BootPolicy
 	installs []muster.Install
-	url, ca  string
 	live     bool          // the control plane has spoken since this process started
 	changed  chan struct{} // closed at the next change
 }
@@ -62,14 +61,6 @@ func (d *Directory) Changed() <-chan struct{} {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return d.changed
-}
-
-// ControlPlane is where a booted machine finds the control plane: its URL and
-// its CA in PEM.
-func (d *Directory) ControlPlane() (url, ca string) {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	return d.url, d.ca
 }
 
 // Live tells whether the control plane has spoken since this process started;
@@ -120,12 +111,6 @@ func (d *Directory) Apply(after int64, f muster.BooterFeed) (odd []string) {
 	if f.Policy != nil {
 		d.policy = f.Policy
 	}
-	if f.URL != "" {
-		d.url = f.URL
-	}
-	if f.CA != "" {
-		d.ca = f.CA
-	}
 	d.seq, d.installs, d.live = f.Seq, slices.Clone(f.Installs), true
 	if news {
 		d.wake()
@@ -166,7 +151,7 @@ func (d *Directory) wake() {
 func (d *Directory) snapshot() muster.BooterFeed {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	f := muster.BooterFeed{Seq: d.seq, Policy: d.policy, Installs: slices.Clone(d.installs), URL: d.url, CA: d.ca,
+	f := muster.BooterFeed{Seq: d.seq, Policy: d.policy, Installs: slices.Clone(d.installs),
 		Records: make([]muster.BootRecord, 0, len(d.records))}
 	keys := slices.SortedFunc(maps.Keys(d.records), func(a, b dhcp.MAC) int { return slices.Compare(a[:], b[:]) })
 	for _, m := range keys {

@@ -87,7 +87,7 @@ func (p *plane) Feed(ctx context.Context, booter string, after int64, wait time.
 		if after != p.seq {
 			defer p.mu.Unlock()
 			pol := p.policy
-			f := muster.BooterFeed{Seq: p.seq, Policy: &pol, URL: "https://10.77.0.1:8443"}
+			f := muster.BooterFeed{Seq: p.seq, Policy: &pol}
 			for _, r := range p.records {
 				if r.Seq > after {
 					f.Records = append(f.Records, r)

@@ -76,11 +76,7 @@ func (s session) Feed(ctx context.Context, booter string, after int64, wait time
 			f, err = s.store.BooterFeed(ctx, after)
 		}
 	}
-	if err != nil {
-		return muster.BooterFeed{}, err
-	}
-	f.URL, f.CA = s.url, string(s.authority.PEM())
-	return f, nil
+	return f, err
 }
 
 // Bounds of a booter's report.
