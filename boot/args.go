@@ -2,7 +2,6 @@ package boot
 
 import (
 	"fmt"
-	"maps"
 	"strings"
 )
 
@@ -45,10 +44,6 @@ var refused = map[string]string{
 	"init":                       replaces,
 	"rdinit":                     replaces,
 }
-
-// RefusedArgs lists the names of kernel arguments that records may not carry,
-// with the reason of each; everything that starts with "muster." is refused too.
-func RefusedArgs() map[string]string { return maps.Clone(refused) }
 
 // CheckArg tells what is wrong with a kernel argument that a record should
 // carry; nil: nothing.

@@ -173,7 +173,7 @@ func TestCheckArg(t *testing.T) {
 			t.Errorf("%q: %v", tt.arg, err)
 		}
 	}
-	for name := range RefusedArgs() {
+	for name := range refused {
 		if CheckArg(name) == nil || CheckArg(name+"=1") == nil || CheckArg("x=1,"+strings.ToUpper(name)+"=1") == nil {
 			t.Errorf("%s is listed but not refused", name)
 		}

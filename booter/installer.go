@@ -93,15 +93,9 @@ type sentRun struct {
 // it, which outlives a connection, or else by the connection.
 func bootOf(session, publicKey string) string { return cmp.Or(publicKey, session) }
 
-// Finished tells that an install of that machine ended well and the control
-// plane may not have said so yet: then its boot record still says enrolling,
-// and is wrong.
-func (i *Installer) Finished(serverUUID string) bool {
-	e, ok := i.journal.get(serverUUID)
-	return ok && e.finished()
-}
-
-// FinishedMAC tells the same of the machine that boots from a MAC.
+// FinishedMAC tells that an install of the machine that boots from a MAC ended
+// well and the control plane may not have said so yet: then its boot record
+// still says enrolling, and is wrong.
 func (i *Installer) FinishedMAC(mac string) bool {
 	return i.journal.any(func(e *entry) bool { return e.finished() && slices.Contains(e.Outcome.MACs, mac) })
 }

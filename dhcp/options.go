@@ -87,10 +87,8 @@ func ParseMAC(s string) (MAC, error) {
 // String is the canonical spelling: lower case, colons.
 func (m MAC) String() string { return string(m.appendTo(nil, ':')) }
 
-// Hyphens is the spelling in file names and URLs: lower case, hyphens.
-func (m MAC) Hyphens() string { return string(m.AppendHyphens(nil)) }
-
-// AppendHyphens appends that spelling to dst.
+// AppendHyphens appends the spelling in file names and URLs to dst: lower case,
+// hyphens.
 func (m MAC) AppendHyphens(dst []byte) []byte { return m.appendTo(dst, '-') }
 
 func (m MAC) appendTo(dst []byte, sep byte) []byte {

@@ -166,7 +166,7 @@ func TestMAC(t *testing.T) {
 		}
 	}
 	p := request()
-	if m, ok := p.MAC(); !ok || m.Hyphens() != "52-54-00-77-00-a1" {
+	if m, ok := p.MAC(); !ok || string(m.AppendHyphens(nil)) != "52-54-00-77-00-a1" {
 		t.Errorf("%v %v", m, ok)
 	}
 	p.CHAddr[0] = 1 // multicast
