@@ -54,22 +54,24 @@ const FirstOperator = "admin"
 // A Control is an open control plane. It serves once Start was called; As
 // gives a caller in the same process what a client would get from afar.
 type Control struct {
-	cfg       Config
-	log       *slog.Logger
-	now       func() time.Time
-	store     *store.Store
-	blobs     *image.Blobs
-	authority *Authority
-	keys      *authCache
-	locks     []*lock
-	logins    *guard        // passwords and secrets
-	names     *guard        // passwords, by operator
-	welcome   *welcome      // addresses from which operators came in
-	codes     *guard        // claim codes
-	polls     *guard        // poll tokens
-	doors     *guard        // registrations, which anybody may ask for
-	hashing   chan struct{} // passwords being checked
-	url       string
+	cfg   Config
+	log   *slog.Logger
+	now   func() time.Time
+	store *store.Store
+	blobs *image.Blobs
+	// collecting is held while a blob is wanted or removed.
+	collecting sync.Mutex
+	authority  *Authority
+	keys       *authCache
+	locks      []*lock
+	logins     *guard        // passwords and secrets
+	names      *guard        // passwords, by operator
+	welcome    *welcome      // addresses from which operators came in
+	codes      *guard        // claim codes
+	polls      *guard        // poll tokens
+	doors      *guard        // registrations, which anybody may ask for
+	hashing    chan struct{} // passwords being checked
+	url        string
 
 	server *server // nil until Start
 

@@ -28,7 +28,7 @@ func (s session) HasBlob(_ context.Context, digest string) (bool, error) {
 	if !image.ValidDigest(digest) {
 		return false, muster.Invalid("digest", "must be sha256: and 64 lower-case hex digits")
 	}
-	return s.blobs.Has(digest), nil
+	return s.want(digest)
 }
 
 func (s session) PutBlob(_ context.Context, digest string, size int64, r io.Reader) error {
@@ -37,6 +37,9 @@ func (s session) PutBlob(_ context.Context, digest string, size int64, r io.Read
 	}
 	if size <= 0 {
 		return muster.Invalid("size", "a blob has at least one byte")
+	}
+	if there, err := s.want(digest); there || err != nil {
+		return err
 	}
 	body := &upload{r: r}
 	err := s.blobs.Put(digest, size, body)
@@ -89,7 +92,11 @@ func (s session) AddImage(ctx context.Context, i muster.Image) (muster.Image, er
 	if err := image.Verify(i); err != nil {
 		return muster.Image{}, err
 	}
-	if missing := s.blobs.Missing(i); len(missing) > 0 {
+	missing, err := s.missing(i)
+	if err != nil {
+		return muster.Image{}, err
+	}
+	if len(missing) > 0 {
 		p := muster.Problemf(muster.CodeConflict, "image %s names content that was not sent: put it first", i.Name)
 		for _, f := range missing {
 			p.Errors = append(p.Errors, muster.FieldError{Field: f.Role, Message: "blob " + f.Digest + " is not stored here"})
@@ -100,7 +107,14 @@ func (s session) AddImage(ctx context.Context, i muster.Image) (muster.Image, er
 	return s.store.AddImage(ctx, s.now(), s.by, i)
 }
 
+// RemoveImage forgets the images of a name, and then whatever content nobody
+// needs any more. What cannot be collected now is at the next removal.
 func (s session) RemoveImage(ctx context.Context, name string) error {
-	_, err := s.store.RemoveImage(ctx, s.now(), s.by, name)
-	return err
+	if err := s.store.RemoveImage(ctx, s.now(), s.by, name); err != nil {
+		return err
+	}
+	if err := s.collect(ctx); err != nil {
+		s.log.Error("content that no image names could not be removed; it is tried again when the next image is removed", "error", err)
+	}
+	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"muster.internal"
 )
@@ -54,6 +55,36 @@ func (b *Blobs) Has(digest string) bool {
 	}
 	st, err := os.Lstat(p)
 	return err == nil && st.Mode().IsRegular()
+}
+
+// Touch notes that a blob was wanted at a time, as if it had been put then. It
+// is false when the blob is not there.
+func (b *Blobs) Touch(digest string, at time.Time) (bool, error) {
+	if !b.Has(digest) {
+		return false, nil
+	}
+	p, err := b.Path(digest)
+	if err != nil {
+		return false, err
+	}
+	err = os.Chtimes(p, at, at)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Wanted is when a blob was last put or touched.
+func (b *Blobs) Wanted(digest string) (time.Time, error) {
+	p, err := b.Path(digest)
+	if err != nil {
+		return time.Time{}, err
+	}
+	st, err := os.Lstat(p)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return st.ModTime(), nil
 }
 
 // Open returns a blob; the caller closes it. An absent one is fs.ErrNotExist.

@@ -145,7 +145,7 @@ func TestOperatorsOnBootRecords(t *testing.T) {
 				t.Errorf("%s: %v does not name %s", name, err, c.field)
 			}
 		}
-		_, err := s.RemoveImage(ctx, start, ada, "enroll")
+		err := s.RemoveImage(ctx, start, ada, "enroll")
 		wantCode(t, err, muster.CodeConflict)
 
 		r = must[muster.BootRecord](t)(s.RaiseBootRecord(ctx, start, ada, mac, lifecycle.Decommission))

@@ -162,8 +162,7 @@ func crashLife() []step {
 			return err
 		}},
 		{"remove_image", func(ctx context.Context, _ testing.TB, s *Store) error {
-			_, err := s.RemoveImage(ctx, start, ada, "other")
-			return err
+			return s.RemoveImage(ctx, start, ada, "other")
 		}},
 		{"create_key", func(ctx context.Context, _ testing.TB, s *Store) error {
 			_, err := s.CreateKey(ctx, start, ada, muster.NewKey{Scope: muster.ScopeFull})

@@ -14,6 +14,7 @@ var (
 	imageCurrent  = define("images/current", `SELECT manifest, digest, added_at FROM images WHERE name = $1 AND current`)
 	imageByDigest = define("images/digest", `SELECT manifest, digest, added_at FROM images WHERE digest = $1`)
 	imagesAll     = define("images/list", `SELECT manifest, digest, added_at FROM images WHERE current ORDER BY name`)
+	imagesKept    = define("images/kept", `SELECT manifest, digest, added_at FROM images`)
 	imagesNamed   = define("images/named", `SELECT manifest, digest, added_at FROM images WHERE name = $1 ORDER BY digest`)
 
 	retireImage = define("images/retire", `UPDATE images SET current = false WHERE name = $1 AND current`)
@@ -94,6 +95,21 @@ func (s *Store) Images(ctx context.Context) ([]muster.Image, error) {
 	return is, err
 }
 
+// Manifests lists every image there is, those too whose name means a newer one:
+// whoever had resolved the name boots the old one still.
+func (s *Store) Manifests(ctx context.Context) ([]muster.Image, error) {
+	var is []muster.Image
+	err := s.read(ctx, "listing manifests", func(r *reading) error {
+		is = nil
+		return r.each(imagesKept, nil, func(scan func(...any) error) error {
+			i, err := scanImage(scan)
+			is = append(is, i)
+			return err
+		})
+	})
+	return is, err
+}
+
 // Image finds an image by name or by the digest of its manifest.
 func (s *Store) Image(ctx context.Context, ref string) (muster.Image, error) {
 	var i muster.Image
@@ -151,11 +167,9 @@ func (s *Store) AddImage(ctx context.Context, now time.Time, by muster.Caller, i
 }
 
 // RemoveImage forgets every image of a name, unless something would boot one.
-// It returns what was removed, so that the caller can collect blobs.
-func (s *Store) RemoveImage(ctx context.Context, now time.Time, by muster.Caller, name string) ([]muster.Image, error) {
-	var gone []muster.Image
-	err := s.write(ctx, "removing an image", now, by, func(t *tx) error {
-		gone = nil
+func (s *Store) RemoveImage(ctx context.Context, now time.Time, by muster.Caller, name string) error {
+	return s.write(ctx, "removing an image", now, by, func(t *tx) error {
+		var gone []muster.Image
 		if err := t.each(imagesNamed, []any{name}, func(scan func(...any) error) error {
 			i, err := scanImage(scan)
 			gone = append(gone, i)
@@ -183,7 +197,6 @@ func (s *Store) RemoveImage(ctx context.Context, now time.Time, by muster.Caller
 		_, err := t.record("remove_image", "image/"+name, detail{"digests": digests})
 		return err
 	})
-	return gone, err
 }
 
 // users names a few of those that would boot the image.

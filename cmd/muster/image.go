@@ -203,8 +203,11 @@ func (a *app) imageShow() *cobra.Command {
 
 func (a *app) imageRm() *cobra.Command {
 	return &cobra.Command{
-		Use:               "rm IMAGE",
-		Short:             "Remove an image that nothing names any more",
+		Use:   "rm IMAGE",
+		Short: "Remove an image that nothing names any more",
+		Long: `Remove an image that nothing names any more. Content that no image needs goes
+with it, unless it was sent within the last 24 hours: that goes with the next
+image that is removed.`,
 		Example:           `  muster image rm debian-12-2`,
 		Args:              names("IMAGE"),
 		ValidArgsFunction: a.completeWith(imageWords),
