@@ -77,6 +77,24 @@ func ValidStamp(s string) bool {
 	return true
 }
 
+// ValidArg is the charset gate for one kernel argument, and for whatever else
+// ends up as a word of a boot script: 1 to 256 letters, digits and
+// . _ , : = / @ + - %, nothing that a boot loader expands or splits at. It
+// allocates nothing.
+func ValidArg(s string) bool {
+	if len(s) == 0 || len(s) > 256 {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		word := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !word && strings.IndexByte("._,:=/@+-%", c) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // ValidHostname tells whether s is one RFC 1123 label (section 2.1): it ends up
 // in files that are evaluated at boot.
 func ValidHostname(s string) bool {

@@ -159,6 +159,19 @@ func TestValidNames(t *testing.T) {
 	}
 }
 
+// TestArgs: what may stand in a boot script, where nothing quotes.
+func TestArgs(t *testing.T) {
+	for s, want := range map[string]bool{
+		"quiet": true, "console=ttyS0,115200n8": true, "a/b@c+d-e%f:g_h.i": true, strings.Repeat("a", 256): true,
+		"": false, strings.Repeat("a", 257): false, "a b": false, "a\tb": false, "a\nb": false, "a\x00": false,
+		"${net0/ip}": false, "a;b": false, "a|b": false, "a&&b": false, "#": false, `"a"`: false, "'a'": false, `a\b`: false, "é": false, "\xff": false,
+	} {
+		if got := muster.ValidArg(s); got != want {
+			t.Errorf("%.40q: %v", s, got)
+		}
+	}
+}
+
 // TestDiskIdentity: a disk is known by what does not move with the cable.
 func TestDiskIdentity(t *testing.T) {
 	for _, c := range []struct {

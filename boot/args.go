@@ -3,6 +3,8 @@ package boot
 import (
 	"fmt"
 	"strings"
+
+	"muster.internal"
 )
 
 // Why kernel arguments are refused.
@@ -54,16 +56,11 @@ func CheckArg(arg string) error {
 	return nil
 }
 
-const maxArg = 256
-
 // argFault allocates nothing when nothing is wrong. An argument may hold
 // several properties, split at commas: each is judged.
 func argFault(arg string) string {
-	if arg == "" || len(arg) > maxArg {
-		return "it must have 1 to 256 characters"
-	}
-	if !plain(arg) {
-		return "it may hold letters, digits and . _ , : = / @ + - % only, since a boot loader expands or splits at the rest"
+	if !muster.ValidArg(arg) {
+		return "it must be 1 to 256 letters, digits and . _ , : = / @ + - %, since a boot loader expands or splits at the rest"
 	}
 	for rest, more := arg, true; more; {
 		var part string
@@ -105,18 +102,6 @@ func sameName(a, lower string) bool {
 			c = '_'
 		}
 		if c != lower[i] {
-			return false
-		}
-	}
-	return true
-}
-
-// plain is the charset gate for whatever ends up in a boot script.
-func plain(s string) bool {
-	for i := range len(s) {
-		c := s[i]
-		word := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
-		if !word && strings.IndexByte("._,:=/@+-%", c) < 0 {
 			return false
 		}
 	}

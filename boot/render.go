@@ -26,8 +26,8 @@ type Site struct {
 func (s Site) Check() error {
 	for _, f := range []struct{ name, value string }{{"bus user", s.BusUser}, {"bus password", s.BusPassword}} {
 		// The stock agent splits its boot parameter at colons and equal signs.
-		if f.value == "" || !plain(f.value) || strings.ContainsAny(f.value, ":=,") {
-			return fmt.Errorf("the %s must be of letters, digits and . _ / @ + - %% only", f.name)
+		if !muster.ValidArg(f.value) || strings.ContainsAny(f.value, ":=,") {
+			return fmt.Errorf("the %s must be of 1 to 256 letters, digits and . _ / @ + - %%", f.name)
 		}
 	}
 	return nil
@@ -165,7 +165,7 @@ func (w *script) line(s string) { w.b.WriteString(s + "\n") }
 
 // gate passes a value through if a boot loader takes it as it is.
 func (w *script) gate(what, value string) string {
-	if w.err == nil && (value == "" || len(value) > maxArg || !plain(value)) {
+	if w.err == nil && !muster.ValidArg(value) {
 		w.err = fmt.Errorf("the %s %.80q cannot stand in a boot script", what, value)
 	}
 	return value

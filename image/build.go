@@ -123,7 +123,7 @@ func (o *Options) complete() error {
 		return fmt.Errorf("%q is not an image name: letters, digits, dots, hyphens and underscores, at most 64", o.Name)
 	}
 	for _, arg := range o.Args {
-		if !ValidArg(arg) {
+		if !muster.ValidArg(arg) {
 			return fmt.Errorf("%q is not a kernel argument that a boot script can carry", arg)
 		}
 	}

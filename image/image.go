@@ -119,26 +119,11 @@ func verifyVariant(field string, v muster.ImageVariant, needed, optional []strin
 		}
 	}
 	for n, a := range v.Args {
-		if !ValidArg(a) {
+		if !muster.ValidArg(a) {
 			return muster.Invalid(fmt.Sprintf("%s.args[%d]", field, n), "%q is not a kernel argument that a boot script can carry", a)
 		}
 	}
 	return nil
-}
-
-// ValidArg is the charset gate for one kernel argument: nothing that a boot
-// loader expands or splits at.
-func ValidArg(s string) bool {
-	if len(s) == 0 || len(s) > 256 {
-		return false
-	}
-	for _, r := range s {
-		word := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
-		if !word && !strings.ContainsRune("._,:=/@+-%", r) {
-			return false
-		}
-	}
-	return true
 }
 
 // Files lists each content of an image once, for those who fetch or collect.
