@@ -10,9 +10,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
 
 	"muster.internal"
 )
@@ -53,6 +55,11 @@ func Build(ctx context.Context, o Options) (string, error) {
 	if err := os.MkdirAll(o.Cache, 0o755); err != nil {
 		return "", err
 	}
+	unlock, err := lockCache(ctx, o.Cache, say)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
 	host, err := findHost(ctx, o, say)
 	if err != nil {
 		return "", err
@@ -83,6 +90,33 @@ func Build(ctx context.Context, o Options) (string, error) {
 		return "", err
 	}
 	return o.Out, o.write(t, filepath.Join(root, "boot/vmlinuz-"+version), comment(debs), say)
+}
+
+// lockCache lets one build at a time download and unpack into a cache.
+func lockCache(ctx context.Context, dir string, say func(string, ...any)) (unlock func(), err error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	for told := false; ; told = true {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { f.Close() }, nil
+		}
+		if err != unix.EWOULDBLOCK && err != unix.EINTR {
+			f.Close()
+			return nil, fmt.Errorf("locking the package cache %s: %w", dir, err)
+		}
+		if !told {
+			say("another build uses the package cache %s; waiting for it", dir)
+		}
+		select {
+		case <-ctx.Done():
+			f.Close()
+			return nil, ctx.Err()
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
 }
 
 func (o *Options) complete() error {

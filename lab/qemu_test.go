@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"os"
@@ -18,26 +19,38 @@ import (
 )
 
 // built is what every site needs and is the same for all: the programs, static,
-// from this source tree, and the image with this muster-host in it.
+// from this source tree, and the image with this muster-host in it. Only
+// downloaded packages are shared with other runs.
 var built = sync.OnceValues(func() (b struct{ programs, image string }, err error) {
-	cache := os.Getenv("MUSTER_LAB_CACHE")
-	if cache == "" {
-		var home string
-		if home, err = os.UserCacheDir(); err != nil {
-			return
-		}
-		cache = filepath.Join(home, "muster")
+	home, err := os.UserCacheDir()
+	if err != nil {
+		return
 	}
-	b.programs, b.image = filepath.Join(cache, "lab-bin"), filepath.Join(cache, "lab-image")
+	cache := cmp.Or(os.Getenv("MUSTER_LAB_CACHE"), filepath.Join(home, "muster", "image"))
+	if builtDir, err = os.MkdirTemp("", "muster-lab"); err != nil {
+		return
+	}
+	b.programs, b.image = filepath.Join(builtDir, "bin"), filepath.Join(builtDir, "image")
 	if p := os.Getenv("MUSTER_LAB_PROGRAMS"); p != "" { // built already
 		b.programs = p
 	} else if err = buildPrograms(b.programs); err != nil {
 		return
 	}
-	_, err = image.Build(context.Background(), image.Options{Name: "lab", Out: b.image, Cache: filepath.Join(cache, "image"),
+	_, err = image.Build(context.Background(), image.Options{Name: "lab", Out: b.image, Cache: cache,
 		Host: filepath.Join(b.programs, "muster-host"), Progress: os.Stderr})
 	return
 })
+
+// builtDir is removed when all tests are done.
+var builtDir string
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if builtDir != "" {
+		os.RemoveAll(builtDir)
+	}
+	os.Exit(code)
+}
 
 func buildPrograms(to string) error {
 	c := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", to+"/", "./cmd/...")
@@ -325,7 +338,7 @@ func TestLabCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := said.WaitFor(ctx, 0, regexp.MustCompile(`setup_complete registration/`)); err != nil {
+	if _, err := said.WaitFor(ctx, 0, regexp.MustCompile(`setup proved: approved`)); err != nil {
 		t.Error(err)
 	}
 	if err := c.Process.Signal(os.Interrupt); err != nil {
