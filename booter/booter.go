@@ -226,7 +226,18 @@ func (b *Booter) Run(ctx context.Context) error {
 			}
 		})
 	}
-	part("change feed", b.follow)
+	// What changed while the booter was off goes before what it remembers: the
+	// sockets are bound, so what machines ask meanwhile waits in them.
+	asked := make(chan struct{})
+	part("change feed", func(ctx context.Context) error { return b.follow(ctx, sync.OnceFunc(func() { close(asked) })) })
+	late := time.NewTimer(catchUp)
+	select {
+	case <-asked:
+	case <-late.C:
+		b.log.Warn("the control plane is slow to answer; known machines are served from memory meanwhile")
+	case <-ctx.Done():
+	}
+	late.Stop()
 	part("cache", b.keepCache)
 	part("staging", b.stage.run)
 	part("loaders", b.loaders.run)

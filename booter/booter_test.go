@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -195,6 +196,41 @@ func TestControlPlaneAway(t *testing.T) {
 	stop()
 	if p.blobGets != 2 {
 		t.Errorf("%d blobs were fetched, though two were enough for both runs", p.blobGets)
+	}
+}
+
+// TestCatchUp: what changed while the booter was off counts, not what its cache
+// remembers; and who asks meanwhile is answered then.
+func TestCatchUp(t *testing.T) {
+	p := newPlane()
+	ref := p.addImage("node-1", "the kernel", "the initrd")
+	p.do(func() { p.policy.Networks = adminNetwork() })
+	p.set(enrolled(1, ref))
+	p.set(enrolled(2, ref))
+	cfg := loopback(t, p)
+	b, stop := run(t, cfg)
+	staged(t, b, ref)
+	stop()
+
+	gone := enrolled(1, ref)
+	gone.State = muster.BootDecommissioned
+	p.set(gone)
+	hold := make(chan struct{})
+	release := sync.OnceFunc(func() { close(hold) })
+	p.do(func() { p.hold = hold })
+	b, _ = run(t, cfg)
+	t.Cleanup(release) // first of all: the booter's end waits for the feed
+	f, other := newFirmware(t, b, mac(1), 7), newFirmware(t, b, mac(2), 7)
+	for range 6 { // as firmware does; a cache would be ready by then
+		if a := f.ask(f.message(dhcp.Discover), 50*time.Millisecond); a != nil {
+			t.Fatalf("a decommissioned machine is served from the cache: %+v", a)
+		}
+	}
+	p.do(func() { p.hold = nil })
+	release()
+	other.lease()
+	if a := f.ask(f.message(dhcp.Discover), 50*time.Millisecond); a != nil {
+		t.Errorf("a decommissioned machine is served: %+v", a)
 	}
 }
 

@@ -21,12 +21,16 @@ const (
 	cachePause  = 2 * time.Second        // between writes of the cache at least
 	reportEvery = 30 * time.Second
 	tellEvery   = 20 // failures in a row between lines in the log
+	// catchUp is how long a start waits for the first answer; firmware asks for
+	// much longer than that.
+	catchUp = 3 * time.Second
 )
 
 // follow keeps the directory up to date with the control plane's change feed.
 // It begins with everything: the cache may be older than the control plane's
-// memory, or of another control plane.
-func (b *Booter) follow(ctx context.Context) error {
+// memory, or of another control plane. After the first answer, or the first
+// failure, it calls asked.
+func (b *Booter) follow(ctx context.Context, asked func()) error {
 	after, failed := int64(0), 0
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -42,6 +46,7 @@ func (b *Booter) follow(ctx context.Context) error {
 			}
 			failed++
 			b.tally.add(countFeedErrors)
+			asked()
 			pause(ctx, backoff(failed-1))
 			continue
 		}
@@ -59,6 +64,7 @@ func (b *Booter) follow(ctx context.Context) error {
 			b.log.Warn("boot records with a MAC that cannot be read were left out", "macs", odd)
 		}
 		after = f.Seq
+		asked()
 		if time.Since(began) < feedPause {
 			pause(ctx, feedPause)
 		}

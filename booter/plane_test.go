@@ -28,6 +28,7 @@ type plane struct {
 	mu       sync.Mutex
 	changed  chan struct{}
 	down     bool
+	hold     chan struct{} // what the feed waits for, if anything
 	seq      int64
 	records  map[string]muster.BootRecord
 	policy   muster.BootPolicy
@@ -76,6 +77,12 @@ func (p *plane) addImage(name, kernel, initrd string) *muster.ImageRef {
 }
 
 func (p *plane) Feed(ctx context.Context, booter string, after int64, wait time.Duration) (muster.BooterFeed, error) {
+	p.mu.Lock()
+	hold := p.hold
+	p.mu.Unlock()
+	if hold != nil {
+		<-hold
+	}
 	end := time.NewTimer(wait)
 	defer end.Stop()
 	for {
