@@ -260,20 +260,21 @@ func (a *apt) update(ctx context.Context) error {
 	return nil
 }
 
-// writeSources names Debian's own archive for this release, contrib included.
+// writeSources names the archives that this system uses already, with their
+// contrib component.
 func (a *apt) writeSources() error {
-	release, err := os.ReadFile("/etc/os-release")
+	c := exec.Command("apt-get", "indextargets", "--format", "deb $(REPO_URI) $(RELEASE) main contrib")
+	c.Env = append(os.Environ(), "LC_ALL=C")
+	out, err := c.Output()
 	if err != nil {
-		return err
+		return fmt.Errorf("asking apt which archives this system uses: %w", err)
 	}
-	for line := range strings.Lines(string(release)) {
-		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "VERSION_CODENAME="); ok {
-			list := fmt.Sprintf("deb http://deb.debian.org/debian %[1]s main contrib\n"+
-				"deb http://deb.debian.org/debian-security %[1]s-security main contrib\n", strings.Trim(name, `"`))
-			return os.WriteFile(filepath.Join(a.work, "apt/sources.list"), []byte(list), 0o644)
-		}
+	lines := slices.Collect(strings.Lines(string(out)))
+	slices.Sort(lines)
+	if lines = slices.Compact(lines); len(lines) == 0 {
+		return errors.New("apt has no sources on this system: OpenZFS's tools are taken from Debian's contrib component")
 	}
-	return errors.New("/etc/os-release names no release of Debian: OpenZFS's tools are taken from its contrib component")
+	return os.WriteFile(filepath.Join(a.work, "apt/sources.list"), []byte(strings.Join(lines, "")), 0o644)
 }
 
 // run runs a tool and returns what it printed; its complaints become the error.
