@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -323,7 +324,7 @@ func TestLabKills(t *testing.T) {
 				}
 				restart(t, map[string]*Program{"musterd": s.Control, "muster-booter": s.Booter}[who])
 				if n == 0 {
-					underWay(t, ctx, s, m)
+					underWay(t, ctx, s, m, mark)
 				}
 			}
 			before := time.Now()
@@ -346,13 +347,17 @@ func restart(t *testing.T, p *Program) {
 	}
 }
 
-// underWay waits until the machine has its order. A booter that died before it
-// took the bundle has lost the session that the approval was for: then the
-// setup must have failed cleanly, and is approved once more.
-func underWay(t *testing.T, ctx context.Context, s *Site, m *Machine) {
+// underWay waits until the machine itself says that it builds its pool. A
+// bundle that was taken is not enough: a booter that died between taking it and
+// sending the script has lost the session that the approval was for, and then
+// the setup must have failed cleanly, and is approved once more.
+func underWay(t *testing.T, ctx context.Context, s *Site, m *Machine, mark int) {
 	t.Helper()
+	builds := func() bool {
+		return slices.ContainsFunc(m.Lines(mark), func(l Line) bool { return buildsPool.MatchString(l.Text) })
+	}
 	r := must[muster.Registration](t)(s.WaitRegistration(ctx, m, "is being set up, or failed with a reason", func(r muster.Registration) bool {
-		return r.State == muster.Approved || r.BundleTaken || r.State == muster.AwaitingSetup && r.LastSetupError != "" && r.SurveyedAt != nil
+		return r.State == muster.Approved || builds() || r.State == muster.AwaitingSetup && r.LastSetupError != "" && r.SurveyedAt != nil
 	}))
 	if r.State != muster.AwaitingSetup {
 		return
