@@ -32,9 +32,10 @@ var pureImports = []string{
 
 // alsoImports are exceptions, and why.
 var alsoImports = map[string][]string{
-	"setup":  {"crypto/ecdh", "crypto/hmac", "crypto/hpke", "crypto/sha256", "crypto/subtle"}, // seals bundles; never crypto/rand itself
-	"sim":    {"math/rand/v2"},                                                                // dice with a seed
-	"ticket": {"github.com/golang-jwt/jwt/v5"},                                                // bytes and values; takes its time as an argument
+	"setup":     {"crypto/ecdh", "crypto/hmac", "crypto/hpke", "crypto/sha256", "crypto/subtle"}, // seals bundles; never crypto/rand itself
+	"inventory": {"crypto/sha256"},                                                               // derives UUIDs
+	"sim":       {"math/rand/v2"},                                                                // dice with a seed
+	"ticket":    {"github.com/golang-jwt/jwt/v5"},                                                // bytes and values; takes its time as an argument
 }
 
 // effects are the functions of harmless packages that are not.

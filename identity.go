@@ -146,3 +146,22 @@ func clip(s string) string {
 	}
 	return s
 }
+
+// SwapUUID is the same UUID in the other byte order: SMBIOS stores the first
+// three fields little-endian, and not everybody turns them round. What is no
+// UUID comes back as it is.
+func SwapUUID(uuid string) string {
+	if len(uuid) != 36 {
+		return uuid
+	}
+	b := []byte(uuid)
+	for _, f := range [][2]int{{0, 8}, {9, 13}, {14, 18}} {
+		for i, j := f[0], f[1]-2; i < j; i, j = i+2, j-2 {
+			b[i], b[i+1], b[j], b[j+1] = b[j], b[j+1], b[i], b[i+1]
+		}
+	}
+	return string(b)
+}
+
+// SameUUID tells whether two canonical UUIDs are one, in either byte order.
+func SameUUID(a, b string) bool { return a == b || a == SwapUUID(b) }

@@ -308,7 +308,7 @@ func (b *Bus) expectedBy(c *busConn, r busReply) bool {
 		return false
 	}
 	same := e.session == c.session || e.publicKey != "" && e.publicKey == key
-	if e.uuid != c.uuid || e.mac != c.mac || !same {
+	if !muster.SameUUID(e.uuid, c.uuid) || e.mac != c.mac || !same {
 		b.counts.add("bus_refused_answers")
 		b.refused(c.source, c.uuid, c.mac, "it answers a request that was sent to another machine or another boot")
 		return true

@@ -167,7 +167,7 @@ func (i *Installer) situation(uuid string) situation {
 		session = s.install.Session
 	}
 	holder, _, key, here := i.o.Bus.Holder(session)
-	s.alive = here && holder == uuid
+	s.alive = here && muster.SameUUID(holder, uuid)
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	b, ok := i.bundles[uuid]

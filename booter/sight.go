@@ -230,7 +230,7 @@ func (b *Booter) SeenMACs(uuid string) []string {
 	defer b.sight.mu.Unlock()
 	var macs []string
 	for _, e := range b.sight.seen {
-		if uuid != "" && e.UUID == uuid {
+		if uuid != "" && muster.SameUUID(e.UUID, uuid) {
 			macs = append(macs, e.MAC)
 		}
 	}

@@ -17,6 +17,8 @@ type Args struct {
 	Gateway netip.Addr // may be invalid: none
 	Mode    string     // enroll, node, rescue
 	Time    time.Time  // of the boot server, when it rendered this
+	// UUID is what the machine must call itself; empty: what its firmware says.
+	UUID string
 	// The boot bus.
 	BusAddr     string // address:port
 	BusUser     string
@@ -58,6 +60,11 @@ func ParseArgs(cmdline string) (Args, error) {
 		return Args{}, fmt.Errorf("muster.time=%q is not a time in seconds since 1970", said["muster.time"])
 	}
 	a.Time = time.Unix(secs, 0).UTC()
+	if u := said["muster.uuid"]; u != "" {
+		if a.UUID, err = muster.ParseUUID(u); err != nil {
+			return Args{}, fmt.Errorf("muster.uuid: %w", err)
+		}
+	}
 	bus := strings.Split(said["muster.bus"], ":")
 	if len(bus) != 4 || bus[0] == "" || bus[1] == "" {
 		return Args{}, fmt.Errorf("muster.bus is not USER:PASSWORD:ADDRESS:PORT")

@@ -24,7 +24,11 @@ func TestParseArgs(t *testing.T) {
 	if got, err := host.ParseArgs(strings.Replace(line, "muster.gw=10.77.0.1 ", "", 1)); err != nil || got.Gateway.IsValid() {
 		t.Errorf("without a gateway: %+v, %v", got, err)
 	}
+	if got, err := host.ParseArgs(strings.Replace(line, "muster.gw", "muster.uuid=4C4C4544-0000-4000-8000-000000000001 muster.gw", 1)); err != nil || got.UUID != "4c4c4544-0000-4000-8000-000000000001" {
+		t.Errorf("with a UUID: %+v, %v", got, err)
+	}
 	for from, to := range map[string]string{
+		"muster.gw=":                  "muster.uuid=00000000-0000-0000-0000-000000000000 muster.gw=",
 		"muster.":                     "x.",
 		"mac=52:54:00:00:00:01":       "mac=x",
 		"10.77.0.101/24":              "10.77.0.101",

@@ -51,7 +51,7 @@ func Start(mode, serverUUID string, k Keeper) (Boot, setup.Credential) {
 	}
 	var own []Pool
 	for _, p := range pools {
-		if p.Name == muster.PoolName && p.Stamp == serverUUID && serverUUID != "" {
+		if p.Name == muster.PoolName && muster.SameUUID(p.Stamp, serverUUID) && serverUUID != "" {
 			own = append(own, p)
 		}
 	}
@@ -68,7 +68,7 @@ func Start(mode, serverUUID string, k Keeper) (Boot, setup.Credential) {
 		return enroll("its pool '%s' (guid %s) cannot be imported: %v", p.Name, p.GUID, err)
 	}
 	c, err := k.ReadCredential()
-	if err == nil && c.ServerUUID != serverUUID {
+	if err == nil && !muster.SameUUID(c.ServerUUID, serverUUID) {
 		err = fmt.Errorf("it belongs to machine %s", c.ServerUUID)
 	}
 	if err == nil {

@@ -94,7 +94,7 @@ func (j *job) clock() error {
 }
 
 func (j *job) open() error {
-	if me := j.ServerUUID(); me != j.order.ServerUUID {
+	if me := j.ServerUUID(); !muster.SameUUID(me, j.order.ServerUUID) {
 		return fmt.Errorf("the order is for machine %s, this is %s", j.order.ServerUUID, me)
 	}
 	b, err := setup.Open(j.PrivateKey(), j.order.Bundle)
@@ -173,7 +173,7 @@ func (j *job) pools() error {
 		switch {
 		case p.Stamp == "":
 			return fmt.Errorf("there is a %s pool '%s' (guid %s) without a stamp: it is not this machine's to replace", p.Kind, p.Name, p.GUID)
-		case p.Stamp != j.order.ServerUUID:
+		case !muster.SameUUID(p.Stamp, j.order.ServerUUID):
 			return fmt.Errorf("there is a %s pool '%s' (guid %s) of machine %s: it is not this machine's to replace", p.Kind, p.Name, p.GUID, p.Stamp)
 		case !j.plan.Rebuild:
 			return fmt.Errorf("this machine already has its %s pool '%s' (guid %s), and the approval does not say rebuild", p.Kind, p.Name, p.GUID)

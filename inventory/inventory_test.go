@@ -195,7 +195,7 @@ func TestSharedUUIDs(t *testing.T) {
 	if inventory.SharedUUID(uuid) || inventory.SharedUUID("00000000-0000-0000-0000-ac1f6b2c3d0a") {
 		t.Error("a UUID with the MAC in its tail is as good as any")
 	}
-	if got := inventory.SwapUUID(uuid); got != "33221100-5544-7766-8899-aabbccddeea1" || inventory.SwapUUID(got) != uuid {
+	if got := muster.SwapUUID(uuid); got != "33221100-5544-7766-8899-aabbccddeea1" || muster.SwapUUID(got) != uuid {
 		t.Errorf("swapped to %s", got)
 	}
 }
@@ -209,7 +209,7 @@ func TestJudge(t *testing.T) {
 		want   inventory.Outcome
 	}{
 		{"the same again", func(k, n *inventory.Evidence) {}, inventory.Same},
-		{"UUID in the other byte order", func(k, n *inventory.Evidence) { n.UUID = inventory.SwapUUID(uuid) }, inventory.Same},
+		{"UUID in the other byte order", func(k, n *inventory.Evidence) { n.UUID = muster.SwapUUID(uuid) }, inventory.Same},
 		{"new NIC beside the old", func(k, n *inventory.Evidence) { n.MACs = []string{"c", "a"} }, inventory.Same},
 		{"all disks new", func(k, n *inventory.Evidence) { n.Disks = []string{"x"} }, inventory.Same},
 		{"NICs replaced", func(k, n *inventory.Evidence) { n.MACs = []string{"c"} }, inventory.Same},
@@ -226,6 +226,9 @@ func TestJudge(t *testing.T) {
 		{"firmware lost its UUID", func(k, n *inventory.Evidence) { n.UUID = "11111111-0000-0000-0000-000000000001" }, inventory.Conflict},
 		{"disks in another machine", func(k, n *inventory.Evidence) {
 			n.UUID, n.Serial, n.MACs = "11111111-0000-0000-0000-000000000001", "S2", []string{"c"}
+		}, inventory.Conflict},
+		{"one disk of it in another machine", func(k, n *inventory.Evidence) {
+			n.UUID, n.Serial, n.MACs, n.Disks = "11111111-0000-0000-0000-000000000001", "S2", []string{"c"}, []string{"d", "x"}
 		}, inventory.New},
 		{"default UUID, another board", func(k, n *inventory.Evidence) { k.UUID, n.UUID, n.MACs, n.Disks = shared, shared, []string{"c"}, nil }, inventory.Conflict},
 		{"default UUID, same board", func(k, n *inventory.Evidence) { k.UUID, n.UUID = shared, shared }, inventory.Same},
@@ -250,7 +253,7 @@ func TestJudgeIsTotalAndSymmetric(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		draw := func(label string) inventory.Evidence {
 			return inventory.Evidence{
-				UUID:   rapid.SampledFrom([]string{"", uuid, inventory.SwapUUID(uuid), "03000200-0400-0500-0006-000700080009", "x"}).Draw(t, label+" uuid"),
+				UUID:   rapid.SampledFrom([]string{"", uuid, muster.SwapUUID(uuid), "03000200-0400-0500-0006-000700080009", "x"}).Draw(t, label+" uuid"),
 				Serial: rapid.SampledFrom([]string{"", "S1", "S2"}).Draw(t, label+" serial"),
 				MACs:   rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c"}), 0, 2).Draw(t, label+" macs"),
 				Disks:  rapid.SliceOfN(rapid.SampledFrom([]string{"d", "e"}), 0, 2).Draw(t, label+" disks"),

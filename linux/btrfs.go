@@ -193,7 +193,7 @@ func (b *btrfs) open(p host.Pool) error {
 		}
 	}
 	stamp, err := os.ReadFile(filepath.Join(b.m.varDir(), stampFile))
-	if err == nil && strings.TrimSpace(string(stamp)) != b.m.UUID {
+	if err == nil && !muster.SameUUID(strings.TrimSpace(string(stamp)), b.m.UUID) {
 		err = fmt.Errorf("it carries the stamp %.40q", stamp)
 	}
 	if err != nil {

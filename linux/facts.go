@@ -36,6 +36,13 @@ func (m *Machine) Facts() (inventory.Facts, error) {
 	if f.Hostname == "" && len(f.MACs) > 0 {
 		f.Hostname = strings.ReplaceAll(f.MACs[0], ":", "-")
 	}
+	if m.UUID == "" && inventory.SharedUUID(f.UUID) && len(f.MACs) > 0 {
+		// A vendor's default: the boot server gives out another, but a machine
+		// that was not started by one must find its own.
+		if own, ok := inventory.BuiltinShared().Own(f.Serial, f.MACs[0]); ok {
+			f.UUID = own
+		}
+	}
 	if m.UUID == "" {
 		uuid, err := muster.ParseUUID(f.UUID)
 		if err != nil {

@@ -183,7 +183,9 @@ func (m *Machine) Destroy(p host.Pool) error {
 	if err != nil {
 		return err
 	}
-	own := func(q host.Pool) bool { return q.Kind == p.Kind && q.GUID == p.GUID && q.Stamp == m.UUID }
+	own := func(q host.Pool) bool {
+		return q.Kind == p.Kind && q.GUID == p.GUID && muster.SameUUID(q.Stamp, m.UUID)
+	}
 	if m.UUID == "" || !slices.ContainsFunc(now, own) {
 		return fmt.Errorf("pool '%s' (guid %s) does not carry this machine's stamp", p.Name, p.GUID)
 	}

@@ -265,7 +265,7 @@ func (z *zfs) own(p host.Pool, look bool) error {
 		}
 		now = p.GUID
 	}
-	if s := z.stampOf(); now != p.GUID || s != z.m.UUID || s == "" {
+	if s := z.stampOf(); now != p.GUID || !muster.SameUUID(s, z.m.UUID) || s == "" {
 		z.m.run("zpool", "export", muster.PoolName)
 		return fmt.Errorf("pool '%s' (guid %s) carries the stamp %q", muster.PoolName, now, s)
 	}

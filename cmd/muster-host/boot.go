@@ -59,6 +59,7 @@ func started(ctx context.Context, e *env) error {
 		return err
 	}
 	e.say("network up: %s on %s (%s)", args.Address, nic, args.MAC)
+	e.machine.UUID = args.UUID // empty: what the firmware says
 	f, err := e.machine.Facts()
 	if err != nil {
 		return err
@@ -74,6 +75,7 @@ func started(ctx context.Context, e *env) error {
 	e.say("this machine (%s) starts as %s: %s", f.UUID, b.Role, b.Reason)
 	if b.Role == host.RoleNode {
 		e.say("pool imported")
+		e.machine.UUID = cred.ServerUUID // the firmware may spell it in the other byte order
 		if err := e.machine.SetHostname(cred.Hostname); err != nil {
 			e.say("%v", err)
 		}
