@@ -13,12 +13,14 @@ SOAK    ?= 2m
 run: build ## a control plane, a booter and N simulated machines, without root (DEV=--auto)
 	bin/muster dev --machines $(N) --dir $(DIR) $(DEV)
 
-build: ## the four programs, static, into bin/
+build: ## the four programs, static, into bin/, and the host for SmartOS
 	go build $(FLAGS) -o bin/ ./cmd/...
+	GOOS=illumos GOARCH=amd64 go build $(FLAGS) -o bin/muster-host-illumos ./cmd/muster-host
 
 check: ## formatting, vet, staticcheck, the fast tests; no root needed
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$bad" || { echo "not gofmt-clean: $$bad"; exit 1; }
 	go vet ./...
+	GOOS=illumos GOARCH=amd64 go vet ./cmd/muster-host ./illumos
 	go tool staticcheck ./...
 	go mod verify >/dev/null
 	$(MAKE) --no-print-directory fast

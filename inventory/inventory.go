@@ -235,10 +235,45 @@ func (f Facts) Sysinfo() json.RawMessage {
 		"MiB of Memory": strconv.FormatInt(f.MemoryMiB, 10), "CPU Total Cores": f.CPUs, "System Type": "Linux",
 		"Admin NIC Tag": "admin", "Admin IP": f.AdminIP, "Setup": setup, "Disks": disks, "Network Interfaces": nics,
 		"Virtual Network Interfaces": map[string]any{}, "Link Aggregations": map[string]any{}, "Boot Parameters": map[string]any{},
-		"Muster": map[string]any{"public_key": f.PublicKey, "version": f.Version, "macs": f.MACs, "boot_mac": f.AdminMAC, "firmware": f.Firmware, "disks": f.Disks},
+		"Muster": f.own(),
 	})
 	if err != nil {
 		panic("inventory: facts are plain data: " + err.Error())
 	}
 	return b
+}
+
+// own is what only our own host says.
+func (f Facts) own() map[string]any {
+	return map[string]any{"public_key": f.PublicKey, "version": f.Version, "macs": f.MACs, "boot_mac": f.AdminMAC, "firmware": f.Firmware, "disks": f.Disks}
+}
+
+// Extend adds to a stock agent's object what only our own host says, under the
+// UUID of the facts, and strikes the secrets out. Errors are *muster.Problem,
+// invalid.
+func Extend(sysinfo []byte, f Facts) (json.RawMessage, error) {
+	root, err := decode(sysinfo)
+	if err != nil {
+		return nil, err
+	}
+	root["UUID"], root["Muster"] = f.UUID, f.own()
+	b, err := json.Marshal(root)
+	if err != nil {
+		return nil, muster.Invalid("sysinfo", "it cannot be written again: %v", err)
+	}
+	return Redact(b)
+}
+
+// Rename gives a sysinfo object another UUID, or its first one.
+func Rename(sysinfo []byte, uuid string) (json.RawMessage, error) {
+	root, err := decode(sysinfo)
+	if err != nil {
+		return nil, err
+	}
+	root["UUID"] = uuid
+	b, err := json.Marshal(root)
+	if err != nil {
+		return nil, muster.Invalid("sysinfo", "it cannot be written again: %v", err)
+	}
+	return b, nil
 }

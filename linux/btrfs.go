@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"muster.internal"
+	"muster.internal/credential"
 	"muster.internal/host"
 	"muster.internal/layout"
 )
@@ -140,7 +141,7 @@ func (b *btrfs) stamp(p muster.SetupPlan) error {
 			return fmt.Errorf("switching compression on: %w", err)
 		}
 	}
-	return writeFile(filepath.Join(b.m.varDir(), stampFile), []byte(p.ServerUUID+"\n"), 0o644)
+	return credential.WriteFile(filepath.Join(b.m.varDir(), stampFile), []byte(p.ServerUUID+"\n"), 0o644)
 }
 
 // subvolume makes one at the root of the mounted file system.

@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"muster.internal/setup"
 )
 
 func text(s string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(s)} }
@@ -51,35 +49,6 @@ func TestProfile(t *testing.T) {
 	p = profileFrom(fstest.MapFS{}, fstest.MapFS{"1/comm": text("init\n")}, fstest.MapFS{"etc/os-release": text("ID=muster\n"), "sbin/zfs-fuse": text("")})
 	p.Arch = ""
 	golden(t, "testdata/profile-initrd.json", p)
-}
-
-func TestCredentialFile(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "state", "credential")
-	want := setup.Credential{URL: "https://m", CA: "pem", APIKey: "mus_planted", ServerUUID: me, Epoch: 3}
-	for range 2 { // anew, and over the old one
-		if err := StoreCredential(file, want); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := LoadCredential(file)
-	if err != nil || got.APIKey != want.APIKey || got.Epoch != 3 {
-		t.Errorf("%+v, %v", got, err)
-	}
-	st, _ := os.Stat(file)
-	dir, _ := os.Stat(filepath.Dir(file))
-	entries, _ := os.ReadDir(filepath.Dir(file))
-	if st.Mode().Perm() != 0o600 || dir.Mode().Perm() != 0o700 || len(entries) != 1 {
-		t.Errorf("mode %v in a directory of mode %v with %d files", st.Mode(), dir.Mode(), len(entries))
-	}
-	for name, torn := range map[string]string{"empty": "", "torn": `{"url":"https://m","api_key":"mus_planted`, "no key": `{"url":"https://m","server_uuid":"x"}`} {
-		os.WriteFile(file, []byte(torn), 0o600)
-		if _, err := LoadCredential(file); err == nil || strings.Contains(err.Error(), "planted") {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	if err := StoreCredential("/proc/no/such", want); err == nil || strings.Contains(err.Error(), "planted") {
-		t.Errorf("where nothing can be written: %v", err)
-	}
 }
 
 func TestModules(t *testing.T) {

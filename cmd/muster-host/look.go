@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 
@@ -47,8 +47,12 @@ func facts(_ context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	return e.print(json.RawMessage(f.Sysinfo()), func(w io.Writer) {
-		fmt.Fprintf(w, "UUID     %s\nmachine  %s %s\nserial   %s\nmemory   %d MiB\nCPUs     %d\nfirmware %s\n", f.UUID, f.Manufacturer, f.Product, f.Serial, f.MemoryMiB, f.CPUs, f.Firmware)
+	info, err := e.machine.Describe(f)
+	if err != nil {
+		return err
+	}
+	return e.print(info, func(w io.Writer) {
+		fmt.Fprintf(w, "UUID     %s\nmachine  %s %s\nserial   %s\nmemory   %d MiB\nCPUs     %d\nfirmware %s\n", f.UUID, f.Manufacturer, f.Product, f.Serial, f.MemoryMiB, f.CPUs, cmp.Or(f.Firmware, "unknown"))
 		for _, m := range f.MACs {
 			fmt.Fprintf(w, "NIC      %s\n", m)
 		}
@@ -63,7 +67,7 @@ func survey(_ context.Context, e *env) error {
 	if _, err := e.machine.Facts(); err != nil {
 		return err
 	}
-	disks, err := e.machine.Disks()
+	disks, err := e.machine.Survey()
 	if err != nil {
 		return err
 	}

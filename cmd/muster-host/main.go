@@ -17,7 +17,6 @@ import (
 
 	"muster.internal"
 	"muster.internal/host"
-	"muster.internal/linux"
 )
 
 // Exit statuses, beside 0 and those of a setup.
@@ -36,8 +35,7 @@ const usage = `usage: muster-host COMMAND [flags]
   register   ask a control plane to let this machine in, by a code that is shown
   run        live as a node of the fleet (started by init or a service manager)
   ticket     check a ticket that somebody presents to this machine
-  setup      do the setup that the environment describes (sent over the boot bus)
-
+` + systemUsage + `
 muster-host COMMAND -h shows a command's flags.
 `
 
@@ -46,7 +44,7 @@ func main() {
 		fatal(initrd())
 	}
 	if os.Getenv("PATH") == "" { // a script from the bus has only what it was sent
-		os.Setenv("PATH", linux.Path)
+		os.Setenv("PATH", toolPath)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := command(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
@@ -63,7 +61,6 @@ var commands = map[string]func(ctx context.Context, e *env) error{
 	"register":  register,
 	"run":       run,
 	"ticket":    checkTicket,
-	"setup":     doSetup,
 }
 
 // An env is what a command works with.
@@ -71,7 +68,7 @@ type env struct {
 	args     []string
 	in       io.Reader
 	out, err io.Writer
-	machine  *linux.Machine
+	machine  system
 	output   string // json or text
 }
 
@@ -81,17 +78,25 @@ type status int
 func (s status) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
 func command(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
+	return commandOn(ctx, newMachine, args, in, out, errOut)
+}
+
+// commandOn runs a command on the machine that make makes.
+func commandOn(ctx context.Context, make func(*slog.Logger) system, args []string, in io.Reader, out, errOut io.Writer) int {
 	if len(args) == 0 || args[0] == "help" || args[0] == "-h" || args[0] == "--help" {
 		fmt.Fprint(out, usage)
 		return 0
 	}
-	do, known := commands[args[0]]
-	if !known {
+	do := commands[args[0]]
+	if do == nil {
+		do = systemCommands[args[0]]
+	}
+	if do == nil {
 		fmt.Fprintf(errOut, "muster-host: there is no command %q\n%s", args[0], usage)
 		return exitUsage
 	}
 	log := slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{Level: slog.LevelInfo}))
-	err := do(ctx, &env{args: args[1:], in: in, out: out, err: errOut, machine: linux.New(log)})
+	err := do(ctx, &env{args: args[1:], in: in, out: out, err: errOut, machine: make(log)})
 	var s status
 	switch {
 	case err == nil || errors.Is(err, flag.ErrHelp):

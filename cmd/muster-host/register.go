@@ -16,9 +16,9 @@ import (
 
 	"muster.internal"
 	"muster.internal/client"
+	"muster.internal/credential"
 	"muster.internal/host"
 	"muster.internal/inventory"
-	"muster.internal/linux"
 	"muster.internal/setup"
 )
 
@@ -45,9 +45,10 @@ func register(ctx context.Context, e *env) error {
 		return fmt.Errorf("this machine has a credential already (%s); remove it only if an operator disabled the registration", path)
 	}
 	if uuid != "" {
-		if e.machine.UUID, err = muster.ParseUUID(uuid); err != nil {
+		if uuid, err = muster.ParseUUID(uuid); err != nil {
 			return err
 		}
+		e.machine.Identify(uuid)
 	}
 	ca, err := authority(ctx, url, fingerprint, caFile)
 	if err != nil {
@@ -63,7 +64,7 @@ func register(ctx context.Context, e *env) error {
 		return err
 	}
 	f.Version = muster.Build
-	if f.Disks, err = linux.ReadDisks(e.machine.Sys, e.machine.Proc, e.machine.Dev); err != nil {
+	if f.Disks, err = e.machine.Devices(); err != nil {
 		return err
 	}
 	d := &door{ctx: ctx, e: e, api: api, facts: f, start: time.Now(), state: state,
@@ -114,7 +115,7 @@ type door struct {
 }
 
 func (d *door) Register() (muster.RegisterReply, error) {
-	info, err := inventory.Redact(d.facts.Sysinfo())
+	info, err := d.e.machine.Describe(d.facts)
 	if err != nil {
 		return muster.RegisterReply{}, err
 	}
@@ -128,14 +129,14 @@ func (d *door) Status(token string, wait time.Duration) (muster.RegisterStatus, 
 // Ready stores and removes something of a credential's size.
 func (d *door) Ready() error {
 	probe := filepath.Join(d.state, "credential.try")
-	err := linux.StoreCredential(probe, d.credential)
+	err := credential.Store(probe, d.credential)
 	os.Remove(probe)
 	return err
 }
 
 func (d *door) Store(key string) error {
 	d.credential.APIKey = key
-	return linux.StoreCredential(filepath.Join(d.state, "credential"), d.credential)
+	return credential.Store(filepath.Join(d.state, "credential"), d.credential)
 }
 
 func (d *door) codeFile() string { return filepath.Join(d.state, "claim-code") }

@@ -13,9 +13,8 @@ import (
 
 	"muster.internal"
 	"muster.internal/client"
+	"muster.internal/credential"
 	"muster.internal/host"
-	"muster.internal/inventory"
-	"muster.internal/linux"
 	"muster.internal/setup"
 )
 
@@ -37,14 +36,17 @@ func run(ctx context.Context, e *env) error {
 	if boot {
 		return started(ctx, e)
 	}
-	c, err := linux.LoadCredential(filepath.Join(state, "credential"))
+	c, err := credential.Load(filepath.Join(state, "credential"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("this machine has no credential in %s: register it first", state)
 	}
 	if err != nil {
 		return err
 	}
-	e.machine.UUID = c.ServerUUID
+	e.machine.Identify(c.ServerUUID)
+	if err := e.machine.Prepare(); err != nil {
+		e.say("%v", err) // it is a node without that, too
+	}
 	return ended(ctx, live(ctx, e, c, false))
 }
 
@@ -83,7 +85,7 @@ func (l *line) Refresh() error {
 	if h, err := os.Hostname(); err == nil && h != "localhost" && muster.ValidHostname(h) {
 		r.Hostname = h // else it keeps the one that was chosen for it
 	}
-	if r.Sysinfo, err = inventory.Redact(f.Sysinfo()); err != nil {
+	if r.Sysinfo, err = l.e.machine.Describe(f); err != nil {
 		return err
 	}
 	_, err = l.api.Refresh(l.ctx, r)

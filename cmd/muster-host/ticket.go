@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"muster.internal"
-	"muster.internal/linux"
+	"muster.internal/credential"
 	"muster.internal/setup"
 	"muster.internal/ticket"
 )
@@ -38,7 +38,7 @@ func checkTicket(_ context.Context, e *env) error {
 		fmt.Fprintf(e.err, "muster-host ticket: --kind %q is none of %v\n", kind, muster.TicketKinds)
 		return status(exitUsage)
 	}
-	c, err := credential(path)
+	c, err := ownCredential(path)
 	if err != nil {
 		return err
 	}
@@ -58,14 +58,14 @@ func checkTicket(_ context.Context, e *env) error {
 	return e.print(good, func(w io.Writer) { fmt.Fprintf(w, "good until %s, held by %s\n", until.Format(time.RFC3339), holder) })
 }
 
-// credential finds this machine's credential.
-func credential(path string) (c setup.Credential, err error) {
+// ownCredential finds this machine's credential.
+func ownCredential(path string) (c setup.Credential, err error) {
 	paths := []string{path}
 	if path == "" {
 		paths = []string{filepath.Join("/", muster.PoolName, setup.CredentialPath), filepath.Join(stateDir, "credential")}
 	}
 	for _, p := range paths {
-		if c, err = linux.LoadCredential(p); !errors.Is(err, fs.ErrNotExist) {
+		if c, err = credential.Load(p); !errors.Is(err, fs.ErrNotExist) {
 			return c, err
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"muster.internal"
-	"muster.internal/linux"
+	"muster.internal/credential"
 	"muster.internal/setup"
 	"muster.internal/ticket"
 )
@@ -18,7 +18,7 @@ func TestTicket(t *testing.T) {
 	const uuid = "00112233-4455-6677-8899-aabbccddeea1"
 	keys := setup.TicketKeys{Console: bytes.Repeat([]byte{1}, 32), Metadata: bytes.Repeat([]byte{2}, 32), Move: bytes.Repeat([]byte{3}, 32)}
 	file := filepath.Join(t.TempDir(), "credential")
-	if err := linux.StoreCredential(file, setup.Credential{URL: "https://x", APIKey: "k", ServerUUID: uuid, Tickets: keys}); err != nil {
+	if err := credential.Store(file, setup.Credential{URL: "https://x", APIKey: "k", ServerUUID: uuid, Tickets: keys}); err != nil {
 		t.Fatal(err)
 	}
 	good, err := ticket.Mint(keys.Metadata, muster.TicketMetadata, uuid, "operator:ann", time.Now(), time.Hour)

@@ -30,6 +30,7 @@ func doSetup(_ context.Context, e *env) error {
 }
 
 func trySetup(e *env) host.Result {
+	m := e.linux()
 	vars := map[string]string{}
 	for _, v := range os.Environ() {
 		if k, value, _ := strings.Cut(v, "="); strings.HasPrefix(k, "MUSTER_") {
@@ -42,18 +43,18 @@ func trySetup(e *env) host.Result {
 	}
 	// The bus may bring another order while this one is at work, and two at
 	// once would build on each other's disks.
-	alone, err := only(filepath.Join(e.machine.Run, lockFile))
+	alone, err := only(filepath.Join(m.Run, lockFile))
 	if err != nil {
 		return host.Failed(err)
 	}
 	defer alone.Close()
-	if _, err := e.machine.Facts(); err != nil {
+	if _, err := m.Facts(); err != nil {
 		return host.Failed(err)
 	}
-	if e.machine.Key, err = os.ReadFile(filepath.Join(e.machine.Run, keyFile)); err != nil {
+	if m.Key, err = os.ReadFile(filepath.Join(m.Run, keyFile)); err != nil {
 		return host.Failed(fmt.Errorf("this boot's key: %w", err))
 	}
-	r := host.Setup(o, e.machine, func(p host.Progress) { e.say("setup %d/%d %s", p.Step, p.Of, p.Text) })
+	r := host.Setup(o, m, func(p host.Progress) { e.say("setup %d/%d %s", p.Step, p.Of, p.Text) })
 	if r.OK {
 		e.say("setup is complete; the machine restarts")
 	}

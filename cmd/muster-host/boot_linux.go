@@ -41,6 +41,7 @@ func initrd() error {
 
 // started finds out what this machine is, and is that.
 func started(ctx context.Context, e *env) error {
+	m := e.linux()
 	line, err := os.ReadFile("/proc/cmdline")
 	if err != nil {
 		return err
@@ -50,17 +51,17 @@ func started(ctx context.Context, e *env) error {
 		return err
 	}
 	if off := time.Since(args.Time); off < -2*time.Second || off > time.Minute {
-		if err := e.machine.SetClock(args.Time); err != nil {
+		if err := m.SetClock(args.Time); err != nil {
 			return err
 		}
 	}
-	nic, err := e.machine.NetworkUp(ctx, args.MAC, args.Address, args.Gateway)
+	nic, err := m.NetworkUp(ctx, args.MAC, args.Address, args.Gateway)
 	if err != nil {
 		return err
 	}
 	e.say("network up: %s on %s (%s)", args.Address, nic, args.MAC)
-	e.machine.UUID = args.UUID // empty: what the firmware says
-	f, err := e.machine.Facts()
+	m.UUID = args.UUID // empty: what the firmware says
+	f, err := m.Facts()
 	if err != nil {
 		return err
 	}
@@ -71,12 +72,12 @@ func started(ctx context.Context, e *env) error {
 	if args.Mode == string(host.RoleRescue) {
 		return rescue(ctx, e)
 	}
-	b, cred := host.Start(args.Mode, f.UUID, e.machine)
+	b, cred := host.Start(args.Mode, f.UUID, m)
 	e.say("this machine (%s) starts as %s: %s", f.UUID, b.Role, b.Reason)
 	if b.Role == host.RoleNode {
 		e.say("pool imported")
-		e.machine.UUID = cred.ServerUUID // the firmware may spell it in the other byte order
-		if err := e.machine.SetHostname(cred.Hostname); err != nil {
+		m.UUID = cred.ServerUUID // the firmware may spell it in the other byte order
+		if err := m.SetHostname(cred.Hostname); err != nil {
 			e.say("%v", err)
 		}
 		// Told to enroll, it may announce itself when its credential is refused.
@@ -85,7 +86,7 @@ func started(ctx context.Context, e *env) error {
 			return ended(ctx, err)
 		}
 		e.say("%v; nothing is changed, and the machine announces itself for another approval", err)
-		if err := e.machine.Release(b.Pool); err != nil {
+		if err := m.Release(b.Pool); err != nil {
 			return err
 		}
 	}
@@ -107,17 +108,18 @@ func rescue(ctx context.Context, e *env) error {
 // enroll announces this machine on the boot bus and does what it is sent, until
 // a setup asks for a restart.
 func enroll(ctx context.Context, e *env, args host.Args, f inventory.Facts) error {
+	machine := e.linux()
 	private, public, err := setup.GenerateKey()
 	if err != nil {
 		return err
 	}
-	if err := keep(e.machine, private); err != nil {
+	if err := keep(machine, private); err != nil {
 		return fmt.Errorf("keeping this boot's key: %w", err)
 	}
 	f.PublicKey = setup.EncodePublicKey(public)
-	if f.Disks, err = e.machine.Disks(); err != nil {
+	if f.Disks, err = machine.Disks(); err != nil {
 		e.say("its disks cannot be read, and are announced by size alone: %v", err)
-		if f.Disks, err = linux.ReadDisks(e.machine.Sys, e.machine.Proc, e.machine.Dev); err != nil {
+		if f.Disks, err = linux.ReadDisks(machine.Sys, machine.Proc, machine.Dev); err != nil {
 			return err
 		}
 	}
@@ -125,7 +127,7 @@ func enroll(ctx context.Context, e *env, args host.Args, f inventory.Facts) erro
 	agent := bus.Agent{
 		Options: bus.Options{Addr: args.BusAddr, User: args.BusUser, Password: args.BusPassword, UUID: f.UUID, MAC: args.MAC,
 			LocalAddr: &net.TCPAddr{IP: args.Address.Addr().AsSlice()}},
-		Log: e.machine.Log,
+		Log: machine.Log,
 		Sysinfo: func(context.Context) (json.RawMessage, error) {
 			if !said {
 				e.say("announced as %s at %s", f.UUID, args.BusAddr)

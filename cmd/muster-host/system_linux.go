@@ -1,0 +1,37 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+
+	"muster.internal"
+	"muster.internal/inventory"
+	"muster.internal/linux"
+)
+
+// toolPath is where this system keeps its tools.
+const toolPath = linux.Path
+
+// systemUsage are the commands that only this system has.
+const systemUsage = `  setup      do the setup that the environment describes (sent over the boot bus)
+`
+
+var systemCommands = map[string]func(context.Context, *env) error{"setup": doSetup}
+
+func newMachine(log *slog.Logger) system { return onLinux{linux.New(log)} }
+
+// onLinux is a Linux machine.
+type onLinux struct{ *linux.Machine }
+
+func (m onLinux) Devices() ([]muster.Disk, error) { return linux.ReadDisks(m.Sys, m.Proc, m.Dev) }
+func (m onLinux) Survey() ([]muster.Disk, error)  { return m.Disks() }
+func (m onLinux) Identify(uuid string)            { m.UUID = uuid }
+func (m onLinux) Prepare() error                  { return nil }
+
+func (m onLinux) Describe(f inventory.Facts) (json.RawMessage, error) {
+	return inventory.Redact(f.Sysinfo())
+}
+
+// linux is the machine with all that only Linux can do.
+func (e *env) linux() *linux.Machine { return e.machine.(onLinux).Machine }
