@@ -35,6 +35,7 @@ func bootRows() []*lifecycle {
 		{On: Decommission, From: in(decom), Already: true},
 		{On: Reactivate, From: in(decom), Needs: all(untombstoned), To: disc},
 		{On: Reactivate, From: in(unseen, disc), Already: true},
+		{On: ExpireRecord, From: in(disc, enring), Needs: all(overdue, unwanted, plain), To: unseen, Doc: "it is made again when the card is seen again"},
 		{On: RescueOn, From: in(unseen), To: disc},
 		{On: RescueOn, From: in(disc, enring, enred, decom), Stay: true},
 		{On: Pin, From: in(unseen), To: disc},
@@ -57,8 +58,10 @@ func bootRows() []*lifecycle {
 			func(s *State, m int) *muster.BootState { return &s.Boots[m].State },
 			[]place[muster.BootState]{
 				{State: unseen, Doc: "never reported; reads as discovered"},
-				{State: disc, Doc: "seen; served nothing"},
-				{State: enring, Doc: "served the boot policy's enrollment image"},
+				{State: disc, Doc: "seen; served nothing", End: &end[muster.BootState]{
+					After: LapseDeadline, Raises: ExpireRecord, Leads: unseen, Out: Enroll, Unless: settled}},
+				{State: enring, Doc: "served the boot policy's enrollment image", End: &end[muster.BootState]{
+					After: UnannouncedDeadline, Raises: ExpireRecord, Leads: unseen, Out: Decommission, Unless: settled}},
 				{State: enred, Doc: "served its own assigned image"},
 				{State: decom, Doc: "served nothing, until an operator reactivates it"},
 			}, rows),
@@ -116,6 +119,7 @@ func addressRows() *lifecycle {
 			{On: StartProbe, From: in(NoAddress, AddressReserved), To: AddressReserved},
 			{On: Dismiss, From: in(AddressReserved), To: NoAddress},
 			{On: ExpireProbe, From: in(AddressReserved), To: NoAddress},
+			{On: ExpireRecord, From: in(NoAddress, AddressReserved), To: NoAddress},
 		})
 }
 

@@ -92,7 +92,7 @@ func (d *document) raised() {
 	}
 }
 
-var subjects = map[Subject]string{Registrations: "registration", BootRecords: "boot record", Nodes: "node", Disks: "disk"}
+var subjects = map[Subject]string{Registrations: "registration", BootRecords: "boot record", Nodes: "node", Disks: "disk", Machines: "machine"}
 
 // route is how the API spells an event.
 func (i Info) route() string {
@@ -117,7 +117,11 @@ func (d *document) deadlines() {
 	for _, l := range table.lifecycles {
 		for _, p := range l.places {
 			if e := p.End; e != nil && e.After > 0 {
-				d.row(l.name, mono(word(p.State)), duration(e.After), mono(e.Raises), mono(word(e.Leads)), mono(e.Out))
+				lasts := duration(e.After)
+				if e.Unless != nil {
+					lasts += ", unless " + e.Unless.Is
+				}
+				d.row(l.name, mono(word(p.State)), lasts, mono(e.Raises), mono(word(e.Leads)), mono(e.Out))
 			}
 		}
 	}

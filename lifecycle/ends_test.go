@@ -27,7 +27,7 @@ func (c *checker) wedged(s *State, say func(string)) {
 				say(fmt.Sprintf("%s wedges in %q: %s is refused", l.name, at, end.Raises))
 			case l.at(&next, m) != end.Leads:
 				say(fmt.Sprintf("%s in %q: %s leads to %q", l.name, at, end.Raises, l.at(&next, m)))
-			case end.Unless != nil && !end.Unless.holds(&next, m, &everything):
+			case end.After == 0 && end.Unless != nil && !end.Unless.holds(&next, m, &everything):
 				say(fmt.Sprintf("%s in %q does not rest after %s", l.name, at, end.Raises))
 			}
 			if by := c.r.info[end.Raises].By; by != Clock && end.After > 0 || by != Control && end.After == 0 {

@@ -97,7 +97,7 @@ type Info struct {
 
 // events is the list, in the order in which people should read it.
 func events() []Info {
-	return []Info{
+	return append([]Info{
 		{Register, Anonymous, Registrations, "registration", "", "ask to be let in; a claim code is shown at the machine"},
 		{Approve, Operator, Registrations, "registration", "approve", "let in the machine that shows this claim code"},
 		{Deliver, Poller, Registrations, "credential", "", "hand the new agent key to the machine that polls for it, once"},
@@ -148,5 +148,5 @@ func events() []Info {
 		{KeepDisk, Operator, Disks, "disk policy", "", "take back a removal that is not finished"},
 		{ExpungeDisk, Operator, Disks, "disk policy", "", "the disk is gone or must go, for good"},
 		{DecommissionDisk, Control, Disks, "disk state", "", "the host has confirmed that it no longer uses the disk"},
-	}
+	}, identityEvents()...)
 }

@@ -28,6 +28,10 @@ type Facts struct {
 	Inventory     bool // the node's inventory has arrived
 	NothingRuns   bool // the host reports that it stopped what could not move
 	HostConfirmed bool // the host has confirmed that it no longer uses the disk, or is gone
+	CaseAllows    bool // the newcomer's case has this verb
+	Incumbent     bool // the machine that a newcomer is in conflict with is registered
+	OwnUUID       bool // a UUID of its own is there, or can be derived
+	Unwanted      bool // no machine said who it is behind the NIC, and no operator touched the record
 }
 
 // A Fact is a named question about a machine, with a sentence for people
@@ -185,5 +189,6 @@ var (
 func (f *Facts) all() []*bool {
 	return []*bool{&f.Epoch, &f.Session, &f.SessionAlive, &f.OtherSession, &f.OtherKey, &f.Proof, &f.Surveyed, &f.PlanSeen,
 		&f.Layout, &f.Confirmed, &f.EnrollmentPI, &f.Code, &f.SameMachine, &f.Overdue, &f.AutoEnroll, &f.OnAllowlist,
-		&f.TagWanted, &f.NetworkKnown, &f.AddressFree, &f.NothingPlaced, &f.Inventory, &f.NothingRuns, &f.HostConfirmed}
+		&f.TagWanted, &f.NetworkKnown, &f.AddressFree, &f.NothingPlaced, &f.Inventory, &f.NothingRuns, &f.HostConfirmed,
+		&f.CaseAllows, &f.Incumbent, &f.OwnUUID, &f.Unwanted}
 }

@@ -29,6 +29,15 @@ var after = map[muster.Event]func(s *State, m int) bool{
 	Readmit:       func(s *State, _ int) bool { return s.Tombstone == NoTombstone },
 	ExpireCode:    func(s *State, _ int) bool { return s.Claim == NoClaim },
 	ExpireKey:     registered(muster.Disabled),
+	Lapse:         registered(NoRegistration),
+
+	Contest:        waits(muster.MachineConflict),
+	Accept:         func(s *State, _ int) bool { return s.Machine != muster.MachineConflict },
+	Separate:       waits(NoMachine),
+	MoveNIC:        waits(NoMachine),
+	Forget:         waits(NoMachine),
+	ExpireConflict: waits(NoMachine),
+	ExpireRecord:   recorded(Unseen),
 
 	Sight:        func(s *State, m int) bool { return s.Boots[m].State != Unseen },
 	SetRecord:    func(s *State, m int) bool { return s.Boots[m].State != Unseen },
@@ -83,6 +92,11 @@ var mustEnd = map[string]struct {
 	"claim code/open":             {time.Hour, Disable},
 	"credential/undelivered":      {time.Hour, Disable},
 	"probe/on":                    {15 * time.Minute, Enroll},
+	"registration/pending":        {7 * 24 * time.Hour, Disable},
+	"registration/awaiting_setup": {7 * 24 * time.Hour, Delete},
+	"machine/conflict":            {24 * time.Hour, Forget},
+	"boot record/discovered":      {7 * 24 * time.Hour, Enroll},
+	"boot record/enrolling":       {30 * time.Minute, Decommission},
 	"mode/rescue":                 {4 * time.Hour, RescueOff},
 	"node policy/graceful_remove": {0, Resume},
 	"node policy/expunged":        {0, ""},
@@ -94,13 +108,14 @@ var mustEnd = map[string]struct {
 var mayRaise = map[Actor][]muster.Event{
 	Operator: {Approve, ApproveSetup, CancelSetup, Disable, FactoryReset, Delete, Readmit,
 		SetRecord, Enroll, Decommission, Reactivate, RescueOn, RescueOff, Pin, Unpin,
-		NoProvision, Quiesce, Resume, GracefulRemove, Expunge, AdoptDisk, RemoveDisk, KeepDisk, ExpungeDisk},
+		NoProvision, Quiesce, Resume, GracefulRemove, Expunge, AdoptDisk, RemoveDisk, KeepDisk, ExpungeDisk,
+		Accept, Separate, MoveNIC, Forget},
 	Anonymous: {Register},
 	Poller:    {Deliver},
 	Booter:    {Announce, Survey, Take, SetupComplete, SetupFailed, Sight},
 	Host:      {Refresh},
-	Clock:     {Expire, ExpireCode, ExpireKey, ExpireProbe, ExpireRescue},
-	Control:   {Void, Admit, StartProbe, Dismiss, Confirm, Quiesced, Resumed, DecommissionNode, DecommissionDisk},
+	Clock:     {Expire, ExpireCode, ExpireKey, ExpireProbe, ExpireRescue, ExpireConflict, ExpireRecord, Lapse},
+	Control:   {Void, Admit, StartProbe, Dismiss, Confirm, Quiesced, Resumed, DecommissionNode, DecommissionDisk, Contest},
 }
 
 // repeatable are the events whose repetition, by people or by programs that

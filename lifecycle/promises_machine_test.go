@@ -53,7 +53,7 @@ var machineSteps = []stepPromise{
 	}},
 	{"an anonymous machine moves itself to pending, and nothing else", func(s *step) bool {
 		want := *s.old
-		want.Registration, want.Claim = muster.Pending, ClaimOpen
+		want.Registration, want.Claim, want.Machine = muster.Pending, ClaimOpen, muster.MachineKnown
 		return s.info.By == Anonymous && !(s.e == Register && s.next.Equal(want) && s.old.Tombstone == NoTombstone &&
 			among(s.old.Registration, NoRegistration, muster.Pending, muster.Disabled))
 	}},
@@ -65,7 +65,7 @@ var machineSteps = []stepPromise{
 	{"an announcement lets in a new machine, and changes no known one", func(s *step) bool {
 		want := *s.old
 		if s.old.Registration == NoRegistration {
-			want.Registration = muster.AwaitingSetup
+			want.Registration, want.Machine = muster.AwaitingSetup, muster.MachineKnown
 		}
 		return s.e == Announce && !(s.next.Equal(want) && s.f.SameMachine && (s.old.Tombstone == NoTombstone || s.old.Registration != NoRegistration))
 	}},
@@ -138,8 +138,8 @@ var machineSteps = []stepPromise{
 	{"a machine that nobody knew waits for an operator first", func(s *step) bool {
 		return s.leaves(NoRegistration) && !among(s.next.Registration, muster.Pending, muster.AwaitingSetup)
 	}},
-	{"a registration ends only by delete", func(s *step) bool {
-		return s.next.Registration == NoRegistration && s.old.Registration != NoRegistration && s.e != Delete
+	{"a registration ends only by delete, or lapses unapproved", func(s *step) bool {
+		return s.next.Registration == NoRegistration && s.old.Registration != NoRegistration && !s.is(Delete, Lapse)
 	}},
 	{"a machine is disabled by an operator, by a key unfetched, or because its node left", func(s *step) bool {
 		return s.enters(muster.Disabled) && !s.is(Disable, ExpireKey, Expunge, DecommissionNode)

@@ -7,7 +7,7 @@ import (
 // possible says what must not be refused.
 var possible = []stepPromise{
 	{"a machine may ask to be let in unless it is known and alive, or tombstoned", func(s *step) bool {
-		return s.e == Register && s.old.Tombstone == NoTombstone && among(s.old.Registration, NoRegistration, muster.Pending, muster.Disabled)
+		return s.e == Register && s.f.SameMachine && s.old.Tombstone == NoTombstone && among(s.old.Registration, NoRegistration, muster.Pending, muster.Disabled)
 	}},
 	{"an open claim code can be approved", func(s *step) bool {
 		return s.e == Approve && s.old.Claim == ClaimOpen && s.f.Code

@@ -109,8 +109,8 @@ var recordSteps = []stepPromise{
 		old.Probe, old.Address = ProbeOff, NoAddress
 		return next != old || was != ProbeOn || s.e == Dismiss && s.f.OnAllowlist
 	}},
-	{"an address is given back only by the end of a probe", func(s *step) bool {
-		return s.anyBoot(func(old, next Boot) bool { return old.Address == AddressReserved && next.Address != AddressReserved }) && !s.is(Dismiss, ExpireProbe)
+	{"an address is given back only by the end of a probe, or with a card that nobody wanted", func(s *step) bool {
+		return s.anyBoot(func(old, next Boot) bool { return old.Address == AddressReserved && next.Address != AddressReserved }) && !s.is(Dismiss, ExpireProbe, ExpireRecord)
 	}},
 	{"rescue on and off change the mode, in every state, and nothing else", func(s *step) bool {
 		if !s.is(RescueOn, RescueOff, ExpireRescue) {

@@ -33,7 +33,7 @@ var promised = struct {
 	step     []stepPromise
 	possible []stepPromise
 	always   []alwaysPromise
-}{states, slices.Concat(machineSteps, recordSteps, nodeSteps, allSteps), possible, always}
+}{states, slices.Concat(machineSteps, identitySteps, recordSteps, nodeSteps, allSteps), slices.Concat(possible, identityPossible), always}
 
 // anyBoot and anyDisk say what must be true of no member.
 func anyBoot(bad func(s *State, b Boot) bool) func(*State) bool {
@@ -58,6 +58,9 @@ func stays(s *State) bool {
 func among[S comparable](s S, list ...S) bool { return slices.Contains(list, s) }
 
 var states = []neverPromise{
+	{"a machine is known exactly while it has a registration", func(s *State) bool {
+		return (s.Machine == muster.MachineKnown) != (s.Registration != NoRegistration)
+	}},
 	{"a live key belongs to an approved machine, or to a setup whose bundle was taken", func(s *State) bool {
 		return s.Credential == Live && s.Registration != muster.Approved && !(s.Registration == muster.SettingUp && s.Bundle == BundleTaken)
 	}},
@@ -107,7 +110,7 @@ var states = []neverPromise{
 		return b.State == muster.Discovered && b.Bound != Unbound
 	})},
 	{"a record that was never seen holds nothing", anyBoot(func(_ *State, b Boot) bool {
-		return b.State == Unseen && b != Boot{}
+		return b.State == Unseen && (b != Boot{Mode: b.Mode} || modeOf(b) != muster.NormalMode)
 	})},
 	{"only a discovered record is probed, and it has an address", anyBoot(func(_ *State, b Boot) bool {
 		return b.Probe == ProbeOn && (b.State != muster.Discovered || b.Address == NoAddress)

@@ -33,15 +33,17 @@ func registrationRows() []*lifecycle {
 			func(s *State, _ int) *muster.RegistrationState { return &s.Registration },
 			[]P{
 				{State: none, Doc: "nobody has heard of the machine, or it was deleted"},
-				{State: pending, Doc: "it asked to be let in, and waits for an operator"},
-				{State: awaiting, Doc: "a bare machine announced itself; it holds nothing, and waits for an operator"},
+				{State: pending, Doc: "it asked to be let in, and waits for an operator", End: &end[muster.RegistrationState]{
+					After: LapseDeadline, Raises: Lapse, Leads: none, Out: Disable, Unless: wasIn}},
+				{State: awaiting, Doc: "a bare machine announced itself; it holds nothing, and waits for an operator", End: &end[muster.RegistrationState]{
+					After: LapseDeadline, Raises: Lapse, Leads: none, Out: Delete, Unless: wasIn}},
 				{State: setting, Doc: "an operator approved the destructive install, and it runs", End: &end[muster.RegistrationState]{
 					After: muster.SetupDeadline, Raises: Expire, Leads: awaiting, Out: CancelSetup}},
 				{State: appr, Doc: "a member of the fleet"},
 				{State: disabled, Doc: "an operator took it out of service; its key is dead, its record kept"},
 			},
 			[]R{
-				{On: Register, From: in(none, pending, disabled), Needs: all(untombstoned), To: pending, Doc: "a new claim code and poll token each time"},
+				{On: Register, From: in(none, pending, disabled), Needs: all(untombstoned, sameMachine), To: pending, Doc: "a new claim code and poll token each time"},
 				{On: Approve, From: in(pending), Needs: all(claimOpen, code), To: appr},
 				{On: ExpireKey, From: in(appr), Needs: all(keyUndelivered, overdue), To: disabled, Doc: "the machine registers again"},
 
@@ -69,6 +71,7 @@ func registrationRows() []*lifecycle {
 				{On: FactoryReset, From: in(awaiting), Already: true},
 				{On: Delete, From: in(pending, awaiting, disabled), Needs: all(nothingPlaced), To: none},
 				{On: Delete, From: in(none), Already: true},
+				{On: Lapse, From: in(pending, awaiting), Needs: all(overdue, neverIn), To: none},
 				{On: Expunge, From: in(pending, appr, disabled), To: disabled},
 				{On: DecommissionNode, From: in(pending, appr, disabled), To: disabled, Doc: "it may register again, as a new node"},
 			}),
@@ -90,6 +93,7 @@ func claimRows() *lifecycle {
 			{On: ExpireCode, From: in(ClaimOpen), Needs: all(overdue), To: NoClaim},
 			{On: Disable, From: in(NoClaim, ClaimOpen), To: NoClaim},
 			{On: Delete, From: in(NoClaim, ClaimOpen), To: NoClaim},
+			{On: Lapse, From: in(NoClaim, ClaimOpen), To: NoClaim},
 			{On: Expunge, From: in(NoClaim, ClaimOpen), To: NoClaim},
 			{On: DecommissionNode, From: in(NoClaim, ClaimOpen), To: NoClaim},
 		})

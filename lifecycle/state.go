@@ -25,6 +25,7 @@ type State struct {
 	Bundle       Bundle
 	Image        Image
 	Tombstone    Tombstone
+	Machine      muster.MachineState
 	NodePolicy   muster.NodePolicy // of its node, the newest if it had several
 	NodeState    muster.NodeState  // NoNode: it never had one
 	// Boots are the records bound to this machine and those of the MACs that
@@ -144,12 +145,13 @@ type core struct {
 	b  Bundle
 	i  Image
 	t  Tombstone
+	m  muster.MachineState
 	np muster.NodePolicy
 	ns muster.NodeState
 }
 
 func (s State) core() core {
-	return core{s.Registration, s.Claim, s.Credential, s.Bundle, s.Image, s.Tombstone, s.NodePolicy, s.NodeState}
+	return core{s.Registration, s.Claim, s.Credential, s.Bundle, s.Image, s.Tombstone, s.Machine, s.NodePolicy, s.NodeState}
 }
 
 func (s State) clone() State {

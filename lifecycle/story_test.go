@@ -29,7 +29,7 @@ func TestFirstLife(t *testing.T) {
 	step(Refresh, -1)
 	step(Confirm, -1)
 	want := State{
-		Registration: muster.Approved, Credential: Live, Image: Assigned,
+		Registration: muster.Approved, Credential: Live, Image: Assigned, Machine: muster.MachineKnown,
 		NodePolicy: muster.PolicyInService, NodeState: muster.NodeInService,
 		Boots: []Boot{{State: muster.Enrolled, Bound: BoundHere, Address: AddressReserved, Assigned: Assigned}},
 		Disks: []Disk{{muster.DiskPolicyInService, muster.DiskInService, true}, {}},

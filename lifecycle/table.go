@@ -201,7 +201,7 @@ func compile(events []Info, ls []*lifecycle) *rules {
 
 // lifecycles is the whole table.
 func lifecycles() []*lifecycle {
-	return slices.Concat(registrationRows(), bootRows(), nodeRows(), diskRows())
+	return slices.Concat(registrationRows(), machineRows(), bootRows(), nodeRows(), diskRows())
 }
 
 // Apply returns the state after e. Every lifecycle hears the event and looks

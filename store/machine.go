@@ -74,6 +74,9 @@ func (m *machine) look() lifecycle.State {
 		NodePolicy:   m.node.Policy,
 		NodeState:    m.node.State,
 	}
+	if m.had != lifecycle.NoRegistration {
+		s.Machine = muster.MachineKnown
+	}
 	if len(m.reg.claimHash) > 0 {
 		s.Claim = lifecycle.ClaimOpen
 	}

@@ -82,7 +82,7 @@ func (t *tx) register(uuid string, q muster.RegisterRequest, what said) (reply m
 	if err != nil {
 		return reply, err
 	}
-	next, _, err := m.raise(lifecycle.Register, lifecycle.Facts{})
+	next, _, err := m.raise(lifecycle.Register, lifecycle.Facts{SameMachine: true})
 	if err != nil {
 		return reply, err
 	}
