@@ -62,58 +62,13 @@ const (
 // String is the mode as the booted machine is told (muster.mode).
 func (m Mode) String() string { return [...]string{"nothing", "probe", "enroll", "node", "rescue"}[m] }
 
-// A Request is one machine asking.
-type Request struct {
-	Via  Via
-	MAC  dhcp.MAC
-	Want Stage // TFTP and HTTP: what for
-
-	// The rest is DHCP's.
-	Type     dhcp.MessageType
-	Class    dhcp.Class
-	IPXE     bool
-	Arch     uint16
-	HasArch  bool
-	ServerID netip.Addr // the server that the client has chosen; not valid: none
-	Claimed  netip.Addr // the address it asks for or holds; not valid: none
-}
-
-// FromDHCP reads a request out of a message. Not ok: there is no Ethernet
-// address to answer for.
-func FromDHCP(p *dhcp.Packet) (r Request, ok bool) {
-	r.Via = DHCP
-	r.MAC, ok = p.MAC()
-	r.Type, r.Class, r.IPXE = p.Type(), p.Class(), p.IPXE()
-	r.Arch, r.HasArch = p.Arch()
-	r.ServerID = p.Addr(dhcp.OptServerID)
-	if r.Claimed = p.Addr(dhcp.OptRequestedIP); !r.Claimed.IsValid() && !p.CIAddr.IsUnspecified() {
-		r.Claimed = p.CIAddr
-	}
-	return r, ok
-}
-
-// boots tells whether the request comes from something that wants to boot.
-func (r *Request) boots() bool {
-	return r.Via != DHCP || r.IPXE || r.Class == dhcp.PXEClass || r.Class == dhcp.HTTPClass
-}
-
-// An Env is what the answer depends on besides record and policy.
-type Env struct {
-	Now    time.Time
-	Server netip.Addr // our address, as the client sees it
-	// Staged returns the image of a manifest digest if all of it is here and
-	// verified, else nil.
-	Staged func(digest string) *muster.Image
-	// HasLoader tells whether a loader file can be served.
-	HasLoader func(name string) bool
-}
-
 // A Decision is the answer. When it is silence, Reason says why, and the other
 // fields hold what is known.
 type Decision struct {
 	Serve  bool
 	Reason Reason // Served, or why not
 	Rule   Rule
+	Quirks Quirks // the rows that corrected the request
 	// Sight: the control plane should hear of this request.
 	Sight bool
 
@@ -121,7 +76,9 @@ type Decision struct {
 	State   muster.BootState // empty: there is no record
 	Stage   Stage
 	Mode    Mode
-	Arch    uint16
+	Arch    uint16 // after quirks; over TFTP and HTTP what is known from before
+	Class   dhcp.Class
+	Shape   dhcp.Shape    // the kind of DHCP answer
 	Loader  string        // the loader's file name, for firmware
 	Image   *muster.Image // nil with modes Nothing and Probe
 	Variant *muster.ImageVariant
@@ -130,41 +87,61 @@ type Decision struct {
 	Gateway netip.Addr
 	DNS     [3]netip.Addr
 	Lease   uint32 // seconds
+	// Proxied: the answer carries no address; another server has given one.
+	Proxied bool
+	// Holder: the machine holds the reserved address and asks to keep it.
+	Holder bool
+	// Loop is what was served again and again, if Reason is Looping.
+	Loop Loop
 }
 
 const defaultLease = 3600
 
 // Decide is the rules, top to bottom: the first that applies wins. A nil record
-// is a machine that was never heard of.
+// is a machine that was never heard of. Whoever holds a served record's address
+// keeps it, whatever is wrong with what it would boot.
 func Decide(q Request, rec *muster.BootRecord, pol *muster.BootPolicy, env Env) Decision {
-	d := Decision{MAC: q.MAC, Stage: q.Want, Arch: q.Arch}
+	var set Quirks
+	if q.Via == DHCP {
+		set = q.quirks()
+	}
+	d := decide(&q, rec, pol, &env)
+	if !d.Serve && d.Holder && d.Reason.ofBoot() {
+		q.AddressOnly = true
+		d = decide(&q, rec, pol, &env)
+	}
+	d.Quirks = set
+	return d
+}
+
+func decide(q *Request, rec *muster.BootRecord, pol *muster.BootPolicy, env *Env) Decision {
+	d := Decision{MAC: q.MAC, Stage: q.Want, Arch: q.Arch, Class: q.Class}
 	if rec != nil {
 		d.State = rec.State
 	}
 	if q.Via == DHCP {
-		if r := d.message(&q, pol, env.Server); r != Served {
+		d.Holder = q.renews() && rec != nil && q.Claimed == parse4(rec.Address)
+		if r := d.message(q, pol, env); r != Served {
 			return d.silent(r)
 		}
-	} else if rec != nil {
+	} else if rec != nil && !q.HasArch {
 		d.Arch = uint16(rec.Arch)
 	}
-	if r := d.mode(rec, env.Now); r != Served {
+	r := d.mode(rec, env.Now)
+	if r == Served {
+		r = d.machine(q, env)
+	}
+	if r == Served {
+		r = d.image(rec, pol, env)
+	}
+	if r == Served {
+		r = d.address(q, rec, pol, env)
+	}
+	if r == Served {
+		r = d.again(env)
+	}
+	if r != Served {
 		return d.silent(r)
-	}
-	if r := d.machine(&q); r != Served {
-		return d.silent(r)
-	}
-	if r := d.image(rec, pol, env); r != Served {
-		return d.silent(r)
-	}
-	if r := d.address(rec, pol); r != Served {
-		return d.silent(r)
-	}
-	if q.Type == dhcp.Request && q.Claimed.IsValid() && q.Claimed != d.Address.Addr() {
-		return d.silent(OtherAddress)
-	}
-	if d.Loader != "" && !env.HasLoader(d.Loader) {
-		return d.silent(LoaderMissing)
 	}
 	d.Serve = true
 	return d
@@ -177,24 +154,56 @@ func (d Decision) silent(r Reason) Decision {
 
 // message: is this DHCP message one that a boot server answers? Never with a
 // NAK: another server's clients are left alone.
-func (d *Decision) message(q *Request, pol *muster.BootPolicy, server netip.Addr) Reason {
-	switch {
-	case q.Type != dhcp.Discover && q.Type != dhcp.Request:
+func (d *Decision) message(q *Request, pol *muster.BootPolicy, env *Env) Reason {
+	if q.ServerID.IsValid() && q.ServerID != env.Server && !env.Proxy {
+		d.Sight = q.boots() && q.Type == dhcp.Request
+		return OtherServer
+	}
+	switch q.Type {
+	case dhcp.Discover, dhcp.Request:
+	case dhcp.Decline:
+		return Declined
+	case dhcp.Release:
+		return Released
+	case dhcp.Inform:
+		if !d.Holder && !q.AtPXE {
+			return MessageType
+		}
+	case 0:
+		if !q.boots() {
+			return MessageType
+		}
+	default:
 		return MessageType
-	case !q.boots() && q.Class != dhcp.SunClass && pol.AnswerOnlyPXE:
+	}
+	if !q.boots() && (q.AtPXE || q.Class != dhcp.SunClass && pol.AnswerOnlyPXE && !d.Holder) {
 		return NotPXE
 	}
 	d.Sight = q.boots() || q.Class == dhcp.SunClass
-	if q.ServerID.IsValid() && q.ServerID != server {
-		return OtherServer
+	if d.Proxied = q.AtPXE || env.Proxy; d.Proxied && !q.AtPXE && (!q.boots() || q.Type == dhcp.Request || q.Type == dhcp.Inform) {
+		return SiteGives
 	}
-	switch {
-	case q.IPXE:
-		d.Stage = Start
-	case q.boots():
-		d.Stage = Loader
-	}
+	d.shape(q)
 	return Served
+}
+
+// shape: what such a client takes. Its class says how it loads, its
+// architecture what.
+func (d *Decision) shape(q *Request) {
+	switch {
+	case q.AddressOnly || q.Type == dhcp.Inform && !q.AtPXE || !q.boots():
+		d.Stage, d.Shape = Address, dhcp.Plain
+	case q.IPXE:
+		if d.Stage, d.Shape = Start, dhcp.IPXE; d.Proxied { // it takes a proxy's word only with the class
+			d.Shape = dhcp.PXE
+		}
+	case q.Class == dhcp.HTTPClass:
+		d.Stage, d.Shape = Loader, dhcp.HTTP
+	case q.Class == dhcp.UBootClass:
+		d.Stage, d.Shape = Loader, dhcp.Plain
+	default:
+		d.Stage, d.Shape = Loader, dhcp.PXE
+	}
 }
 
 // mode: what may this machine boot at all? Rescue goes before every state.
@@ -218,32 +227,36 @@ func (d *Decision) mode(rec *muster.BootRecord, now time.Time) Reason {
 	default:
 		return Discovered
 	}
+	if d.Holder && d.Stage == Address {
+		d.Rule = RuleHolder
+	}
 	return Served
 }
 
-// machine: is there a loader for this firmware? What speaks iPXE or HTTP has
-// its loader already.
-func (d *Decision) machine(q *Request) Reason {
-	if q.Via != DHCP || !q.boots() {
+// machine: is there a loader for this firmware? What speaks iPXE has its loader
+// already.
+func (d *Decision) machine(q *Request, env *Env) Reason {
+	if q.Via != DHCP || d.Stage == Address {
 		return Served
 	}
-	switch a := archOf(q.Arch); {
-	case !q.HasArch || a.goarch == "":
+	a := archOf(q.Arch)
+	switch {
+	case !q.HasArch:
+		return NoArch
+	case a.goarch == "" || d.Stage == Loader && len(a.loaders) == 0:
 		return UnknownArch
-	case q.IPXE:
+	case d.Stage != Loader:
 		return Served
-	case q.Class == dhcp.HTTPClass:
-		return HTTPBoot
-	case a.loader == "":
-		return UnknownArch
-	default:
-		d.Loader = a.loader
+	}
+	there := false
+	if d.Loader, there = a.loader(env.HasLoader); !there {
+		return LoaderMissing
 	}
 	return Served
 }
 
 // image: which one, and can it be served?
-func (d *Decision) image(rec *muster.BootRecord, pol *muster.BootPolicy, env Env) Reason {
+func (d *Decision) image(rec *muster.BootRecord, pol *muster.BootPolicy, env *Env) Reason {
 	switch d.Mode {
 	case Enroll:
 		d.Named = pol.EnrollmentPI
@@ -291,7 +304,10 @@ func (d *Decision) image(rec *muster.BootRecord, pol *muster.BootPolicy, env Env
 // address: the reserved one, and what belongs to it. The record's networking
 // goes before its network, but the address is always the reserved one: the
 // boot bus knows a machine by it.
-func (d *Decision) address(rec *muster.BootRecord, pol *muster.BootPolicy) Reason {
+func (d *Decision) address(q *Request, rec *muster.BootRecord, pol *muster.BootPolicy, env *Env) Reason {
+	if env.Proxy {
+		return Served
+	}
 	a, err := netip.ParseAddr(rec.Address)
 	if err != nil || !a.Is4() {
 		return NoAddress
@@ -332,6 +348,21 @@ func (d *Decision) address(rec *muster.BootRecord, pol *muster.BootPolicy) Reaso
 			d.DNS[at] = r
 			at++
 		}
+	}
+	if q.Type == dhcp.Request && !q.AtPXE && q.Claimed.IsValid() && q.Claimed != a {
+		return OtherAddress
+	}
+	return Served
+}
+
+// again: is it given what it was given in vain several times already? Files of
+// a boot that is going on are not held back.
+func (d *Decision) again(env *Env) Reason {
+	if env.Loop == nil || d.Stage == Address || d.Stage == File {
+		return Served
+	}
+	if d.Loop = env.Loop(d.MAC); d.Loop.Count > 0 {
+		return Looping
 	}
 	return Served
 }

@@ -23,6 +23,14 @@ var (
 
 func digest(c string) string { return "sha256:" + strings.Repeat(c, 64) }
 
+// bothArches adds a variant for arm64 to an image.
+func bothArches(i *muster.Image) *muster.Image {
+	v := i.Variants[0]
+	v.Arch = "arm64"
+	i.Variants = append(i.Variants, v)
+	return i
+}
+
 func linuxImage(name, c string) *muster.Image {
 	return &muster.Image{Name: name, Digest: digest(c), Kind: muster.LinuxImage, Variants: []muster.ImageVariant{{Arch: "amd64",
 		Files: []muster.ImageFile{{Role: "kernel", Digest: digest("1"), Size: 7}, {Role: "initrd", Digest: digest("2"), Size: 9}},
@@ -92,6 +100,13 @@ func TestDecide(t *testing.T) {
 			if d.Loader != "" {
 				verdict += " " + d.Loader
 			}
+			verdict += " shape " + d.Shape.String()
+			if d.Variant != nil {
+				verdict += " for " + d.Variant.Arch
+			}
+		}
+		if d.Quirks != 0 {
+			verdict += " quirks " + d.Quirks.String()
 		}
 		fmt.Fprintf(&out, "%s\n    %s [%s]%s\n    %s\n", name, verdict, d.Rule, map[bool]string{true: " sight"}[d.Sight], d.Why())
 	}
@@ -123,12 +138,21 @@ func TestDecide(t *testing.T) {
 	show("probe, first stage", Request{Via: HTTP, MAC: mac, Want: Start}, mut(rec(muster.Discovered), func(r *muster.BootRecord) { r.Probe = true }), policy(), images)
 	show("probe, second stage", Request{Via: HTTP, MAC: mac, Want: Script}, mut(rec(muster.Discovered), func(r *muster.BootRecord) { r.Probe = true }), policy(), images)
 	show("probe of a decommissioned record", discover(7), mut(rec(muster.BootDecommissioned), func(r *muster.BootRecord) { r.Probe = true }), policy(), images)
-	for _, a := range []uint16{0, 6, 7, 9, 10, 11, 15, 16, 18, 19, 20, 22, 41, 999} {
-		show(fmt.Sprintf("architecture %d, firmware", a), discover(a), rec(muster.Enrolling), policy(), images)
-		show(fmt.Sprintf("architecture %d, iPXE", a), with(discover(a), func(q *Request) { q.IPXE = true }), rec(muster.Enrolling), policy(), images)
+	both := env(bothArches(linuxImage("enroll-1", "a")))
+	for _, a := range []uint16{0, 6, 7, 9, 10, 11, 15, 16, 17, 18, 19, 20, 21, 22, 27, 41, 999} {
+		show(fmt.Sprintf("architecture %d, firmware", a), discover(a), rec(muster.Enrolling), policy(), both)
+		show(fmt.Sprintf("architecture %d, HTTP boot", a), with(discover(a), func(q *Request) { q.Class = dhcp.HTTPClass }), rec(muster.Enrolling), policy(), both)
+		show(fmt.Sprintf("architecture %d, iPXE", a), with(discover(a), func(q *Request) { q.IPXE = true }), rec(muster.Enrolling), policy(), both)
 	}
+	show("arm64, image for amd64 only", discover(11), rec(muster.Enrolling), policy(), images)
+	old := both
+	old.HasLoader = func(name string) bool { return !strings.Contains(name, "arm64") && name != "snponly.efi" }
+	show("arm64, loader missing", discover(11), rec(muster.Enrolling), policy(), old)
+	show("x64, only the second loader is there", discover(7), rec(muster.Enrolling), policy(), old)
+	show("arm64 HTTP boot, loader missing", with(discover(19), func(q *Request) { q.Class = dhcp.HTTPClass }), rec(muster.Enrolling), policy(), old)
+	show("U-Boot", with(discover(22), func(q *Request) { q.Class = dhcp.UBootClass }), rec(muster.Enrolling), policy(), both)
+	show("U-Boot by plain BOOTP", with(discover(22), func(q *Request) { q.Class, q.Type = dhcp.UBootClass, 0 }), rec(muster.Enrolling), policy(), both)
 	show("no architecture", with(discover(0), func(q *Request) { q.HasArch = false }), rec(muster.Enrolling), policy(), images)
-	show("HTTP boot", with(discover(16), func(q *Request) { q.Class = dhcp.HTTPClass }), rec(muster.Enrolling), policy(), images)
 	show("an operating system", with(discover(0), func(q *Request) { q.Class = dhcp.OtherClass }), rec(muster.Enrolled), policy(), images)
 	show("an operating system, all are answered", with(discover(0), func(q *Request) { q.Class, q.HasArch = dhcp.OtherClass, false }), rec(muster.Enrolled), open, images)
 	show("an unknown operating system, all are answered", with(discover(0), func(q *Request) { q.Class = dhcp.OtherClass }), nil, open, images)

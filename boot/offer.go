@@ -7,20 +7,31 @@ import (
 )
 
 // AppendOffer appends the DHCP answer for a decision to serve: an OFFER to a
-// DISCOVER, an ACK to a REQUEST. Buf is scratch space for names; it and dst
-// are grown, never kept.
+// DISCOVER, an ACK to a REQUEST or an INFORM, and no type at all to plain BOOTP.
+// Buf is scratch space for names; it and dst are grown, never kept.
 func AppendOffer(dst, buf []byte, d *Decision, req *dhcp.Packet, s Site, server netip.Addr) []byte {
-	r := dhcp.Reply{Type: dhcp.Offer, Your: d.Address, Server: server, Router: d.Gateway, DNS: d.DNS, Lease: d.Lease}
-	if req.Type() == dhcp.Request {
+	r := dhcp.Reply{Your: d.Address, Server: server, Router: d.Gateway, DNS: d.DNS, Lease: d.Lease, Shape: d.Shape}
+	switch req.Type() {
+	case dhcp.Discover:
+		r.Type = dhcp.Offer
+	case dhcp.Request:
 		r.Type = dhcp.Ack
+	case dhcp.Inform:
+		r.Type, r.NoAddress = dhcp.Ack, true
 	}
-	switch d.Stage {
-	case Loader:
+	if d.Proxied {
+		r = dhcp.Reply{Type: r.Type, Server: server, Shape: d.Shape}
+	}
+	switch {
+	case d.Stage == Loader && d.Shape == dhcp.HTTP:
+		buf = append(s.AppendURL(buf[:0], d.MAC), '/')
+		r.File = append(buf, d.Loader...)
+	case d.Stage == Loader:
 		buf = append(d.MAC.AppendHyphens(buf[:0]), '/')
-		r.File, r.Shape = append(buf, d.Loader...), dhcp.PXE
-	case Start:
+		r.File = append(buf, d.Loader...)
+	case d.Stage == Start:
 		buf = s.AppendURL(buf[:0], d.MAC)
-		r.File, r.Shape = append(buf, "/start.ipxe"...), dhcp.IPXE
+		r.File = append(buf, "/start.ipxe"...)
 	}
 	return dhcp.AppendReply(dst, req, &r)
 }

@@ -19,6 +19,9 @@ const (
 	RuleEnrolled  Rule = "enrolled-boots-assigned-image"
 	RuleRescue    Rule = "rescue-before-state"
 	RuleFirmware  Rule = "firmware-must-be-known"
+	RuleHolder    Rule = "holder-keeps-its-address"
+	RuleProxy     Rule = "site-gives-addresses"
+	RuleLoop      Rule = "loops-are-stopped"
 )
 
 // A Reason is why nothing is served. Its name is a counter and a key to look
@@ -35,7 +38,7 @@ const (
 	Decommissioned
 	Probing
 	UnknownArch
-	HTTPBoot
+	NoArch
 	NoImage
 	BadStamp
 	NotStaged
@@ -46,6 +49,10 @@ const (
 	OtherAddress
 	LoaderMissing
 	NotOffered
+	Declined
+	Released
+	SiteGives
+	Looping
 	reasonCount
 )
 
@@ -84,10 +91,10 @@ var reasons = [reasonCount]struct {
 		return "has told its service tag, which the control plane compares with the allowlist; nothing else is served meanwhile"
 	}},
 	UnknownArch: {"unknown_arch", RuleFirmware, func(d *Decision) string {
-		return "has firmware that nothing is served to: " + ArchName(d.Arch) + "; boot it by BIOS or UEFI x64 PXE"
+		return "has firmware that nothing is served to: " + ArchName(d.Arch) + "; boot it by BIOS, UEFI x64 or UEFI arm64, if it can"
 	}},
-	HTTPBoot: {"http_boot", RuleFirmware, func(d *Decision) string {
-		return "asks for UEFI HTTP boot, which is not served; choose PXE boot in its firmware"
+	NoArch: {"no_arch", RuleFirmware, func(d *Decision) string {
+		return "does not tell its architecture (option 93), and a wrong boot program would hang it; use its firmware's own PXE or HTTP boot, not an operating system's DHCP client"
 	}},
 	NoImage: {"no_image", "", func(d *Decision) string {
 		return "may boot by mode " + d.Mode.String() + ", but no image is set for it; " + d.whereToSet()
@@ -114,10 +121,23 @@ var reasons = [reasonCount]struct {
 		return "asks for another address than the one reserved for it, " + d.Address.Addr().String() + "; it will ask anew"
 	}},
 	LoaderMissing: {"loader_missing", RuleFirmware, func(d *Decision) string {
-		return "needs " + d.Loader + ", which the booter's iPXE directory does not have, or has empty; install the package ipxe"
+		return "needs " + d.Loader + ", which the booter's iPXE directory does not have, or has empty; " + archOf(d.Arch).brings
 	}},
 	NotOffered: {"not_offered", "", func(d *Decision) string {
 		return "asked for a file that is not part of what it boots"
+	}},
+	Declined: {"declined", RuleServer, func(d *Decision) string {
+		return "declines the address it was given: somebody else on the segment uses it; find who answers to it (arping) and take that machine off, the reservation stays"
+	}},
+	Released: {"released", RuleServer, func(d *Decision) string {
+		return "gives its address back; nothing needs to be done, its reservation stays"
+	}},
+	SiteGives: {"site_gives_address", RuleProxy, func(d *Decision) string {
+		return "takes its address from the site's DHCP server, since this booter only proxies; what to boot it asks separately"
+	}},
+	Looping: {"loop", RuleLoop, func(d *Decision) string {
+		return fmt.Sprintf("was served its %s %d times without going on from there; serving it rests until %s; %s", d.Loop.Stage, d.Loop.Count,
+			d.Loop.Until.UTC().Format("15:04:05 UTC"), d.loopHint())
 	}},
 }
 
@@ -127,6 +147,27 @@ func (d *Decision) whereToSet() string {
 		return "set its assigned_pi with muster boot set " + d.MAC.String()
 	}
 	return "set one in the boot policy with muster policy set"
+}
+
+// loopHint tells where to look, by what did not happen.
+func (d *Decision) loopHint() string {
+	switch d.Loop.Stage {
+	case Loader:
+		return "its firmware loads the boot program but that never asks for more: look at its console, turn Secure Boot off, or try another boot mode (BIOS, UEFI, HTTP)"
+	case Start:
+		return "its iPXE gets an address but never fetches the script: see whether it reaches the booter's HTTP port"
+	}
+	return "its iPXE gets the script but boots nothing by it: look at its console, and whether the image is for such a machine"
+}
+
+// ofBoot tells whether a reason is only about what would be booted, so that an
+// address alone can still be had.
+func (r Reason) ofBoot() bool {
+	switch r {
+	case UnknownArch, NoArch, NoImage, BadStamp, NotStaged, NoVariant, BadArgs, LoaderMissing, Looping:
+		return true
+	}
+	return false
 }
 
 func (r Reason) String() string { return reasons[r].name }

@@ -64,7 +64,7 @@ func First(s Site, m dhcp.MAC) []byte {
 echo muster: ` + m.String() + ` asks what to boot
 set tries:int32 0
 :again
-chain --replace --autofree ` + url + `/script.ipxe?uuid=${uuid}&serial=${serial:uristring}&product=${product:uristring} || goto wait
+chain --replace --autofree ` + url + `/script.ipxe?uuid=${uuid}&serial=${serial:uristring}&product=${product:uristring}&buildarch=${buildarch} || goto wait
 :wait
 inc tries
 iseq ${tries} 20 && goto over ||

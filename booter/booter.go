@@ -271,6 +271,9 @@ func (b *Booter) Run(ctx context.Context) error {
 
 // decide is the one gate for every protocol.
 func (b *Booter) decide(q boot.Request) (boot.Decision, *muster.BootRecord) {
+	if q.Via != boot.DHCP && !q.HasArch {
+		q.Arch, q.HasArch = b.sight.archOf(q.MAC)
+	}
 	rec := b.dir.lookup(q.MAC)
 	if rec != nil && rec.State == muster.Enrolling && b.install != nil && b.install.FinishedMAC(rec.MAC) {
 		// Its setup is over, and we know it before the control plane does.

@@ -33,7 +33,7 @@ func (r *responder) answer(msg []byte, src netip.AddrPort, index int) ([]byte, n
 	d, rec := b.decide(q)
 	now := b.now()
 	if d.Sight {
-		b.sight.packet(p, &q, rec != nil, d.Serve, index, now)
+		b.sight.packet(p, &q, &d, rec != nil, index, now)
 	}
 	if !d.Serve {
 		b.quiet.note(boot.DHCP, &d, now)

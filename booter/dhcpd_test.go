@@ -1,6 +1,7 @@
 package booter
 
 import (
+	"cmp"
 	"encoding/binary"
 	"flag"
 	"fmt"
@@ -22,12 +23,13 @@ var update = flag.Bool("update", false, "rewrite golden files")
 // A firmware is a machine's end of DHCP, as it arrives by way of a relay that
 // asks for answers on its own port (RFC 8357), since port 67 needs root.
 type firmware struct {
-	t    *testing.T
-	conn *net.UDPConn
-	mac  dhcp.MAC
-	arch byte
-	ipxe bool
-	xid  uint32
+	t     *testing.T
+	conn  *net.UDPConn
+	mac   dhcp.MAC
+	arch  byte
+	ipxe  bool
+	xid   uint32
+	class string
 }
 
 func newFirmware(t *testing.T, b *Booter, mac string, arch byte) *firmware {
@@ -48,7 +50,7 @@ func (f *firmware) message(typ dhcp.MessageType) *dhcp.Packet {
 	p := &dhcp.Packet{Op: dhcp.BootRequest, Hops: 1, XID: 42, GIAddr: netip.MustParseAddr("127.0.0.1")}
 	p.SetMAC(f.mac)
 	p.Set(dhcp.OptMessageType, []byte{byte(typ)})
-	p.Set(dhcp.OptClassID, []byte("PXEClient:Arch:00007:UNDI:003000"))
+	p.Set(dhcp.OptClassID, []byte(cmp.Or(f.class, "PXEClient:Arch:00007:UNDI:003000")))
 	p.Set(dhcp.OptArch, []byte{0, f.arch})
 	if f.ipxe {
 		p.Set(dhcp.OptUserClass, []byte("iPXE"))
@@ -105,7 +107,7 @@ func (f *firmware) lease() *dhcp.Packet {
 // file is a request and the answer it gets, or the reason for silence.
 func TestCapturedFirmware(t *testing.T) {
 	p := newPlane()
-	ref := p.addImage("node-1", "kernel", "initrd")
+	ref := p.addImage("node-1", "kernel", "initrd", "amd64", "arm64")
 	p.policy.Networks = adminNetwork()
 	for i, m := range []string{"a1", "b1", "c1", "d1", "e1", "f1"} {
 		r := enrolled(i, ref)

@@ -1,6 +1,7 @@
 package booter
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -88,9 +89,37 @@ func (b *Booter) handle(w http.ResponseWriter, r *http.Request) {
 		b.script(w, r, m)
 	case boot.NetworkingPath:
 		b.networking(w, r, m)
+	case autoexec: // what a loader looks for beside itself first
+		if d, _ := b.decide(boot.Request{Via: boot.HTTP, MAC: m, Want: boot.Autoexec}); b.allowed(w, &d) {
+			text(w, r, nil)
+		}
 	default:
+		if boot.IsLoader(file) {
+			b.program(w, r, m, file)
+			return
+		}
 		b.file(w, r, m, file)
 	}
+}
+
+// program serves a boot loader to firmware that boots by HTTP. Firmware goes by
+// the content type before it looks at the name (UEFI 2.10, §24.7.3), and asks
+// for the size first.
+func (b *Booter) program(w http.ResponseWriter, r *http.Request, m dhcp.MAC, name string) {
+	content, d := b.loader(boot.HTTP, m, name)
+	if !b.allowed(w, &d) {
+		return
+	}
+	if r.Method == http.MethodGet {
+		b.tally.add(countLoaders)
+	}
+	b.log.Debug("loader asked for", "mac", m.String(), "file", name, "method", r.Method)
+	w.Header().Set("Content-Type", "application/octet-stream")
+	if strings.HasSuffix(name, ".efi") {
+		w.Header().Set("Content-Type", "application/efi")
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 }
 
 func (b *Booter) start(w http.ResponseWriter, r *http.Request, m dhcp.MAC) {
@@ -103,6 +132,9 @@ func (b *Booter) start(w http.ResponseWriter, r *http.Request, m dhcp.MAC) {
 // script renders what the machine boots. The firmware tells who the machine
 // says it is; for a machine that is probed that is all that was wanted.
 func (b *Booter) script(w http.ResponseWriter, r *http.Request, m dhcp.MAC) {
+	if arch, ok := buildArch(r.URL.RawQuery); ok {
+		b.sight.built(m, b.dir.lookup(m) != nil, arch, b.now())
+	}
 	d, rec := b.decide(boot.Request{Via: boot.HTTP, MAC: m, Want: boot.Script})
 	if tag := serviceTag(r.URL.RawQuery); tag != "" {
 		uuid, err := muster.ParseUUID(r.URL.Query().Get("uuid"))
@@ -126,6 +158,16 @@ func (b *Booter) script(w http.ResponseWriter, r *http.Request, m dhcp.MAC) {
 	b.tally.add(countScripts)
 	b.log.Info("boots", "mac", m.String(), "mode", d.Mode.String(), "image", d.Image.Name, "digest", d.Image.Digest, "address", d.Address.Addr().String(), "rule", string(d.Rule))
 	text(w, r, s)
+}
+
+// buildArch is the architecture that iPXE is built for, the last of what the
+// first stage tells.
+func buildArch(query string) (uint16, bool) {
+	i := strings.LastIndex(query, "&buildarch=")
+	if i < 0 {
+		return 0, false
+	}
+	return boot.ArchOfBuild(query[i+len("&buildarch="):])
 }
 
 // serviceTag is the serial number that the first stage tells. It stands

@@ -63,11 +63,18 @@ func (p *plane) set(r muster.BootRecord) {
 	p.do(func() { r.Seq = p.seq + 1; p.records[r.MAC] = r })
 }
 
-// addImage makes a Linux image and returns a reference to it.
-func (p *plane) addImage(name, kernel, initrd string) *muster.ImageRef {
-	i := muster.Image{Name: name, Kind: muster.LinuxImage, Variants: []muster.ImageVariant{{Arch: "amd64", Args: []string{"quiet"}, Files: []muster.ImageFile{
-		{Role: "kernel", Digest: image.DigestOf([]byte(kernel)), Size: int64(len(kernel))},
-		{Role: "initrd", Digest: image.DigestOf([]byte(initrd)), Size: int64(len(initrd))}}}}}
+// addImage makes a Linux image, for amd64 unless said otherwise, and returns a
+// reference to it.
+func (p *plane) addImage(name, kernel, initrd string, arches ...string) *muster.ImageRef {
+	if arches == nil {
+		arches = []string{"amd64"}
+	}
+	i := muster.Image{Name: name, Kind: muster.LinuxImage}
+	for _, a := range arches {
+		i.Variants = append(i.Variants, muster.ImageVariant{Arch: a, Args: []string{"quiet"}, Files: []muster.ImageFile{
+			{Role: "kernel", Digest: image.DigestOf([]byte(kernel)), Size: int64(len(kernel))},
+			{Role: "initrd", Digest: image.DigestOf([]byte(initrd)), Size: int64(len(initrd))}}})
+	}
 	i.Digest = image.Digest(i)
 	p.do(func() {
 		p.images[i.Digest] = i
@@ -187,7 +194,7 @@ func (p *plane) sightings() []muster.Sighting {
 func loopback(t *testing.T, p *plane) Config {
 	t.Helper()
 	ipxe := t.TempDir()
-	for name, size := range map[string]int{"undionly.kpxe": 70000, "snponly.efi": 170001} {
+	for name, size := range map[string]int{"undionly.kpxe": 70000, "snponly.efi": 170001, "ipxe-arm64.efi": 170003} {
 		if err := os.WriteFile(filepath.Join(ipxe, name), bytes.Repeat([]byte(name), size/len(name)+1)[:size], 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -47,6 +47,8 @@ type sighted struct {
 	queued   bool
 	inFlight bool
 	told     time.Time // when it was told last
+	arch     uint16    // the latest, with what its own boot program says
+	hasArch  bool
 }
 
 func newSightings(booter string, control muster.ForBooter, dir *Directory, log *slog.Logger, t *tally) *sightings {
@@ -55,21 +57,24 @@ func newSightings(booter string, control muster.ForBooter, dir *Directory, log *
 }
 
 // packet notes a DHCP request. Known: there is a record.
-func (s *sightings) packet(p *dhcp.Packet, q *boot.Request, known, served bool, index int, now time.Time) {
+func (s *sightings) packet(p *dhcp.Packet, q *boot.Request, d *boot.Decision, known bool, index int, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.entry(q.MAC, known, now)
 	if e == nil {
 		return
 	}
+	if q.HasArch {
+		e.arch, e.hasArch = d.Arch, true
+	}
 	every := sightUnserved
-	if served {
+	if d.Serve {
 		every = sightServed
 	}
-	if e.queued || e.Arch == int(q.Arch) && now.Sub(e.told) < every {
+	if e.queued || e.Arch == int(d.Arch) && now.Sub(e.told) < every {
 		return
 	}
-	e.At, e.Arch = now, int(q.Arch)
+	e.At, e.Arch = now, int(d.Arch)
 	if u := p.MachineUUID(); u != "" {
 		e.UUID = u
 	}
@@ -100,6 +105,26 @@ func (s *sightings) tag(m dhcp.MAC, rec *muster.BootRecord, uuid, serviceTag str
 	}
 	if news && !e.queued {
 		s.due(m, e)
+	}
+}
+
+// archOf is the architecture of a machine that asks by another protocol, as this
+// booter has seen it: later than its record, which hears of it by a report.
+func (s *sightings) archOf(m dhcp.MAC) (uint16, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.seen[m]; e != nil {
+		return e.arch, e.hasArch
+	}
+	return 0, false
+}
+
+// built notes for what architecture a machine's iPXE says that it is built.
+func (s *sightings) built(m dhcp.MAC, known bool, arch uint16, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.entry(m, known, now); e != nil {
+		e.arch, e.hasArch = arch, true
 	}
 }
 

@@ -26,6 +26,7 @@ const (
 	countTransfersBusy
 	countTransfersDoubled
 	countBadRequests
+	countLoaders
 	countStarts
 	countScripts
 	countFiles
@@ -40,7 +41,7 @@ const (
 
 var countNames = [countEnd]string{"dhcp_offers", "dhcp_acks", "dhcp_malformed", "dhcp_not_ethernet", "dhcp_send_errors",
 	"tftp_transfers", "tftp_done", "tftp_aborted", "tftp_lost", "tftp_busy", "tftp_doubled", "tftp_bad_requests",
-	"http_starts", "http_scripts", "http_files", "render_errors",
+	"http_loaders", "http_starts", "http_scripts", "http_files", "render_errors",
 	"sightings", "sightings_dropped", "sighting_errors", "feed_errors", "logs_suppressed"}
 
 const maxReasons = 64

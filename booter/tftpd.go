@@ -3,6 +3,8 @@ package booter
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"net"
@@ -71,30 +73,54 @@ func (l *loaders) refresh() {
 	if old := l.files.Load(); old != nil {
 		maps.Copy(files, *old)
 	}
-	for _, name := range boot.Loaders() {
-		path := filepath.Join(l.dir, name)
-		st, err := os.Stat(path)
-		if err != nil || !st.Mode().IsRegular() || st.Size() == 0 || st.Size() > maxLoader {
-			delete(files, name)
-			if _, known := l.stamp[name]; known || l.stamp == nil {
-				l.log.Warn("a boot loader is missing or empty; machines that need it are not served", "file", path)
+	for _, set := range boot.LoaderSets() {
+		before, there := 0, 0
+		for _, name := range set.Files {
+			if _, ok := l.stamp[name]; ok {
+				before++
 			}
-			continue
+			content, stamp, err := l.read(name)
+			switch {
+			case err != nil:
+				delete(files, name)
+				if _, ok := l.stamp[name]; ok || !errors.Is(err, fs.ErrNotExist) {
+					l.log.Warn("a boot loader cannot be used", "file", filepath.Join(l.dir, name), "error", err)
+				}
+				continue
+			case content != nil:
+				files[name] = content
+			}
+			stamps[name] = stamp
+			there++
 		}
-		stamps[name] = loaderStamp{st.Size(), st.ModTime()}
-		if l.stamp[name] == stamps[name] {
-			continue
+		if there == 0 && (before > 0 || l.stamp == nil) {
+			l.log.Warn("no boot loader for this kind of firmware; such machines are not served", "firmware", set.Arch,
+				"directory", l.dir, "files", strings.Join(set.Files, " or "), "hint", set.Remedy)
 		}
-		content, err := os.ReadFile(path)
-		if err != nil || len(content) == 0 {
-			delete(files, name)
-			l.log.Warn("a boot loader cannot be read; machines that need it are not served", "file", path, "error", err)
-			continue
-		}
-		files[name] = content
 	}
 	l.stamp = stamps
 	l.files.Store(&files)
+}
+
+// read returns a loader's content, nil if it is the one that is known already.
+func (l *loaders) read(name string) ([]byte, loaderStamp, error) {
+	path := filepath.Join(l.dir, name)
+	st, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, loaderStamp{}, err
+	case !st.Mode().IsRegular() || st.Size() == 0 || st.Size() > maxLoader:
+		return nil, loaderStamp{}, fmt.Errorf("it must be a file of 1 to %d bytes", maxLoader)
+	}
+	stamp := loaderStamp{st.Size(), st.ModTime()}
+	if l.stamp[name] == stamp {
+		return nil, stamp, nil
+	}
+	content, err := os.ReadFile(path)
+	if err == nil && len(content) == 0 {
+		err = errors.New("it is empty")
+	}
+	return content, stamp, err
 }
 
 // serveTFTP takes requests until the socket is closed. Each transfer has its
@@ -201,27 +227,25 @@ func (b *Booter) tftpFile(name string) ([]byte, boot.Decision) {
 		d, _ := b.decide(boot.Request{Via: boot.TFTP, MAC: m, Want: boot.Autoexec})
 		return []byte{}, d
 	}
-	d, _ := b.decide(boot.Request{Via: boot.TFTP, MAC: m, Want: boot.Loader})
-	content := b.loaders.get(file)
+	if !boot.IsLoader(file) {
+		return nil, boot.Decision{MAC: m}
+	}
+	return b.loader(boot.TFTP, m, file)
+}
+
+// loader decides on a loader file by name, over any protocol. The content is
+// empty when there is nothing to serve.
+func (b *Booter) loader(via boot.Via, m dhcp.MAC, file string) ([]byte, boot.Decision) {
+	d, _ := b.decide(boot.Request{Via: via, MAC: m, Want: boot.Loader})
 	d.Loader = file
-	switch known := knownLoader(file); {
-	case !known:
-		return nil, d
-	case len(content) == 0 && d.Serve:
-		return []byte{}, d.Deny(boot.LoaderMissing)
-	case content == nil:
+	content := b.loaders.get(file)
+	if len(content) == 0 {
+		if d.Serve {
+			d = d.Deny(boot.LoaderMissing)
+		}
 		return []byte{}, d
 	}
 	return content, d
-}
-
-func knownLoader(name string) bool {
-	for _, l := range boot.Loaders() {
-		if l == name {
-			return true
-		}
-	}
-	return false
 }
 
 // open makes the socket of a transfer; nil: there is one already that answers

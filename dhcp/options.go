@@ -139,49 +139,6 @@ func (p *Packet) Arch() (arch uint16, ok bool) {
 	return binary.BigEndian.Uint16(v), true
 }
 
-// IPXE tells whether iPXE asks. It says so by its user class, raw or
-// length-prefixed as RFC 3004 wants it, or only by option 175, since vendors'
-// builds leave the user class out.
-func (p *Packet) IPXE() bool {
-	class := p.Get(OptUserClass)
-	if string(class) == "iPXE" {
-		return true
-	}
-	for len(class) > 0 && int(class[0]) < len(class) {
-		n := 1 + int(class[0])
-		if string(class[1:n]) == "iPXE" {
-			return true
-		}
-		class = class[n:]
-	}
-	return len(p.Get(OptIPXE)) > 0
-}
-
-// A Class is what kind of client asks, by option 60.
-type Class byte
-
-const (
-	OtherClass Class = iota // an operating system, a printer, anything
-	PXEClass                // "PXEClient…": firmware, and iPXE
-	HTTPClass               // "HTTPClient…": UEFI HTTP boot
-	SunClass                // "SUNW…": a SmartOS that configures its admin NIC
-)
-
-func (c Class) String() string {
-	return [...]string{"other", "PXEClient", "HTTPClient", "SUNW"}[c]
-}
-
-// Class is the client's class.
-func (p *Packet) Class() Class {
-	v := p.Get(OptClassID)
-	for c := PXEClass; c <= SunClass; c++ {
-		if n := len(c.String()); len(v) >= n && string(v[:n]) == c.String() {
-			return c
-		}
-	}
-	return OtherClass
-}
-
 // RelaySub returns a sub-option of the relay agent's information, nil when it
 // is absent; a malformed option reads as far as it makes sense.
 func (p *Packet) RelaySub(sub byte) []byte {

@@ -7,12 +7,14 @@ import (
 
 // A Reply is what a server answers. Zero fields send nothing.
 type Reply struct {
-	Type   MessageType  // Offer or Ack
-	Your   netip.Prefix // the address and its network
-	Server netip.Addr   // our address: option 54, siaddr, option 66
-	Router netip.Addr
-	DNS    [3]netip.Addr // up to the first that is not valid
-	Lease  uint32        // seconds
+	Type MessageType  // Offer or Ack; 0: plain BOOTP (RFC 1534 §2)
+	Your netip.Prefix // the address and its network; not valid: another server gives it
+	// NoAddress: only what goes with the address is wanted (RFC 2131 §4.3.5).
+	NoAddress bool
+	Server    netip.Addr // our address: option 54, siaddr, option 66
+	Router    netip.Addr
+	DNS       [3]netip.Addr // up to the first that is not valid
+	Lease     uint32        // seconds
 	// File is the boot file: a TFTP name or, for iPXE and HTTP boot, a URL. It
 	// goes into the header field and into option 67, since clients read either.
 	File []byte
@@ -34,6 +36,10 @@ const (
 	// IPXE tells iPXE not to wait for a second server.
 	IPXE
 )
+
+func (s Shape) String() string {
+	return [...]string{"plain", "PXEClient", "HTTPClient", "iPXE"}[s]
+}
 
 // Constant option values.
 var (
@@ -58,13 +64,18 @@ func AppendReply(dst []byte, req *Packet, r *Reply) []byte {
 	if r.Type == Offer {
 		h.CIAddr = netip.Addr{} // RFC 2131 §4.3.1, table 3
 	}
+	if r.NoAddress {
+		h.YIAddr = netip.Addr{}
+	}
 	if len(r.File) <= MaxFile {
 		h.File = r.File
 	}
 	dst = appendHeader(dst, &h)
-	dst = append(dst, OptMessageType, 1, byte(r.Type))
-	dst = appendAddrOption(dst, OptServerID, r.Server)
-	if r.Lease > 0 {
+	if r.Type != 0 {
+		dst = append(dst, OptMessageType, 1, byte(r.Type))
+		dst = appendAddrOption(dst, OptServerID, r.Server)
+	}
+	if r.Lease > 0 && !r.NoAddress && r.Type != 0 {
 		dst = append(dst, OptLeaseTime, 4)
 		dst = binary.BigEndian.AppendUint32(dst, r.Lease)
 	}

@@ -49,11 +49,11 @@ func addDevImage(ctx context.Context, f muster.Fleet) (*muster.ImageRef, error) 
 	return &muster.ImageRef{Name: i.Name, Digest: i.Digest}, nil
 }
 
-// loaderDir is a directory with every loader: Debian's, or one below dir with
+// loaderDir is a directory with loaders for PCs: Debian's, or one below dir with
 // placeholders.
 func loaderDir(dir string) (string, error) {
 	whole := true
-	for _, name := range boot.Loaders() {
+	for _, name := range []string{"undionly.kpxe", "snponly.efi"} {
 		if _, err := os.Stat(filepath.Join(debianIPXE, name)); err != nil {
 			whole = false
 		}

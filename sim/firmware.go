@@ -168,7 +168,11 @@ func (f *Firmware) message(t dhcp.MessageType, try uint32, ipxe bool) *dhcp.Pack
 	}
 	if ipxe {
 		p.Set(dhcp.OptUserClass, []byte("iPXE"))
-		p.Set(dhcp.OptIPXE, []byte{0xeb, 3, 1, 0, 0, 0x17, 1, 1, 0x13, 1, 1}) // version, PXE, HTTP: what a stock build says
+		format := byte(0x18) // Linux kernels by BIOS
+		if arch != 0 {
+			format = 0x24 // anything by UEFI
+		}
+		p.Set(dhcp.OptIPXE, []byte{0xeb, 3, 1, 0, 0, 0x17, 1, 1, 0x13, 1, 1, format, 1, 1}) // version, DNS, HTTP: what a stock build says
 	}
 	return p
 }
