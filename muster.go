@@ -126,6 +126,8 @@ type Registration struct {
 	ConsolePort int    `json:"console_listen_port,omitempty"`
 	ConsolePin  string `json:"console_tls_spki_sha256_hex,omitempty"`
 
+	// ComesAs is only part of one registration's own answer, not of lists.
+	ComesAs   *ComesAs        `json:"comes_as,omitempty"`
 	Conflicts []Conflict      `json:"conflicts,omitempty"`
 	Sysinfo   json.RawMessage `json:"sysinfo,omitempty"` // redacted
 }
@@ -136,6 +138,8 @@ type Door string
 const (
 	DoorNetboot Door = "netboot"
 	DoorClaim   Door = "claim"
+	DoorWindow  Door = "window" // an auto-approve window
+	DoorToken   Door = "token"  // an enrolment token
 )
 
 // A Conflict is another live machine that claims this one's identity. The

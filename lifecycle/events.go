@@ -6,9 +6,10 @@ import "muster.internal"
 type Actor string
 
 const (
-	Operator  Actor = "operator"          // a person, or a key that acts for one
-	Anonymous Actor = "anonymous machine" // without a credential
-	Poller    Actor = "polling machine"   // holds the poll token of its registration
+	Operator  Actor = "operator"             // a person, or a key that acts for one
+	Anonymous Actor = "anonymous machine"    // without a credential
+	Poller    Actor = "polling machine"      // holds the poll token of its registration
+	Redeemer  Actor = "machine with a token" // an enrolment token, which an operator issued
 	Booter    Actor = "booter"
 	Host      Actor = "host" // authenticated by the bound key
 	Clock     Actor = "clock"
@@ -16,7 +17,7 @@ const (
 )
 
 // Actors lists every actor, in the order in which people should read them.
-var Actors = []Actor{Operator, Anonymous, Poller, Booter, Host, Clock, Control}
+var Actors = []Actor{Operator, Anonymous, Poller, Redeemer, Booter, Host, Clock, Control}
 
 // A Subject is what an event is about, and the first segment of its route.
 type Subject string
@@ -31,6 +32,7 @@ const (
 // Events by their names in audit and feed.
 const (
 	Register      muster.Event = "register"
+	Redeem        muster.Event = "redeem"
 	Approve       muster.Event = "approve"
 	Deliver       muster.Event = "deliver"
 	Announce      muster.Event = "announce"
@@ -98,7 +100,8 @@ type Info struct {
 // events is the list, in the order in which people should read it.
 func events() []Info {
 	return append([]Info{
-		{Register, Anonymous, Registrations, "registration", "", "ask to be let in; a claim code is shown at the machine"},
+		{Register, Anonymous, Registrations, "registration", "", "ask to be let in: by an open auto-approve window, else a claim code is shown at the machine"},
+		{Redeem, Redeemer, Registrations, "registration", "", "come in by an enrolment token; the key is in the answer"},
 		{Approve, Operator, Registrations, "registration", "approve", "let in the machine that shows this claim code"},
 		{Deliver, Poller, Registrations, "credential", "", "hand the new agent key to the machine that polls for it, once"},
 		{Announce, Booter, Registrations, "registration", "", "a bare machine says over the boot bus what it is"},

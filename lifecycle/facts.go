@@ -19,6 +19,10 @@ type Facts struct {
 	Code          bool // the claim code is the one that the machine shows
 	SameMachine   bool // the evidence does not say that it is another machine
 	Overdue       bool // the deadline has passed, or there is none
+	WindowOpen    bool // an auto-approve window is open, with a free slot
+	Admitted      bool // the boot policy takes in machines by itself, or an enrollment window has a free slot
+	TokenGood     bool // the enrolment token was issued, and is not used, revoked or over
+	MayReplace    bool // the token names the machine's node, or made the key that it replaces
 	AutoEnroll    bool // the boot policy takes in machines by itself
 	OnAllowlist   bool // the allowlist is empty or has this MAC or service tag
 	TagWanted     bool // the allowlist has service tags, and this machine's is not known
@@ -37,12 +41,14 @@ type Facts struct {
 // A Fact is a named question about a machine, with a sentence for people
 // whether it holds or not. Field, if any, is the field of the request that is
 // wrong when it does not hold: then the refusal is a bad request, not a
-// conflict.
+// conflict. Closed says that it is about a gate that somebody must open first:
+// then the refusal is forbidden.
 type Fact struct {
-	Name  string
-	Is    string
-	Else  string
-	Field string
+	Name   string
+	Is     string
+	Else   string
+	Field  string
+	Closed bool
 
 	holds func(s *State, m int, f *Facts) bool
 	// reads is the outside fact that it looks at, if any.
@@ -62,6 +68,13 @@ func input(field, name, is, otherwise string, at func(*Facts) *bool) *Fact {
 	return f
 }
 
+// gate is an outside fact that somebody must bring about first.
+func gate(name, is, otherwise string, at func(*Facts) *bool) *Fact {
+	f := outside(name, is, otherwise, at)
+	f.Closed = true
+	return f
+}
+
 // inside is a fact that can be read off the state; m is the member.
 func inside(name, is, otherwise string, holds func(s *State, m int) bool) *Fact {
 	return &Fact{Name: name, Is: is, Else: otherwise,
@@ -72,6 +85,12 @@ func inside(name, is, otherwise string, holds func(s *State, m int) bool) *Fact 
 func either(name, is, otherwise string, a, b *Fact) *Fact {
 	return &Fact{Name: name, Is: is, Else: otherwise, reads: b.reads,
 		holds: func(s *State, m int, f *Facts) bool { return a.holds(s, m, f) || b.holds(s, m, f) }}
+}
+
+// both holds when a and b do: a looks at the state, b outside.
+func both(name, is, otherwise string, a, b *Fact) *Fact {
+	return &Fact{Name: name, Is: is, Else: otherwise, reads: b.reads,
+		holds: func(s *State, m int, f *Facts) bool { return a.holds(s, m, f) && b.holds(s, m, f) }}
 }
 
 // not is the opposite.
@@ -96,6 +115,10 @@ var (
 	code          = outside("code", "the claim code is the one that the machine shows", "the claim code is not the one that the machine shows", func(f *Facts) *bool { return &f.Code })
 	sameMachine   = outside("same machine", "nothing says that it is another machine", "another machine holds this UUID: its serial number, MACs or disks differ", func(f *Facts) *bool { return &f.SameMachine })
 	overdue       = outside("overdue", "its time is over, or has no end", "its time is not over yet", func(f *Facts) *bool { return &f.Overdue })
+	windowOpen    = outside("window open", "an auto-approve window is open, with a free slot", "no auto-approve window is open, or it has no free slot", func(f *Facts) *bool { return &f.WindowOpen })
+	admitted      = gate("admitted", "the boot policy takes in machines by itself, or an enrollment window has a free slot", "the boot policy does not take in new machines by itself (auto_enroll is off) and no enrollment window has a free slot: an admin opens one with \"muster window open enrollment\"", func(f *Facts) *bool { return &f.Admitted })
+	tokenGood     = outside("token good", "its enrolment token is good", "its enrolment token is used, revoked or over", func(f *Facts) *bool { return &f.TokenGood })
+	mayReplace    = outside("may replace", "the token names its node, or made its present key", "its node is live, and the token does not name it: disable its registration first, or issue a token for that very node (--as)", func(f *Facts) *bool { return &f.MayReplace })
 	autoEnroll    = outside("auto enroll", "the boot policy takes in machines by itself", "the boot policy does not take in machines by itself (auto_enroll is off)", func(f *Facts) *bool { return &f.AutoEnroll })
 	onAllowlist   = outside("on allowlist", "the allowlist admits it", "the allowlist has neither its service tag nor its MAC prefix", func(f *Facts) *bool { return &f.OnAllowlist })
 	tagWanted     = outside("tag wanted", "the allowlist goes by service tag, and its own is not known yet", "its service tag is known, or nothing asks for it", func(f *Facts) *bool { return &f.TagWanted })
@@ -109,8 +132,12 @@ var (
 
 // Facts about the machine.
 var (
+	neverDisabled = inside("never disabled", "it was never disabled", "it was disabled once",
+		func(s *State, _ int) bool { return s.Past == NoPast && s.Registration != muster.Disabled })
 	claimOpen = inside("claim open", "its claim code is open", "its claim code has lapsed",
 		func(s *State, _ int) bool { return s.Claim == ClaimOpen })
+	// letsIn picks what an open window takes: a machine that was never disabled.
+	letsIn  = both("let in", "an auto-approve window has a free slot, and the machine was never disabled", "no auto-approve window has a free slot, or the machine was disabled once", neverDisabled, windowOpen)
 	keyLive = inside("key live", "its key works", "its key does not work",
 		func(s *State, _ int) bool { return s.Credential == Live })
 	keyUndelivered = inside("key undelivered", "nobody has fetched its key", "its key has been fetched",
@@ -188,7 +215,7 @@ var (
 // all points to every fact, for those who set them all.
 func (f *Facts) all() []*bool {
 	return []*bool{&f.Epoch, &f.Session, &f.SessionAlive, &f.OtherSession, &f.OtherKey, &f.Proof, &f.Surveyed, &f.PlanSeen,
-		&f.Layout, &f.Confirmed, &f.EnrollmentPI, &f.Code, &f.SameMachine, &f.Overdue, &f.AutoEnroll, &f.OnAllowlist,
+		&f.Layout, &f.Confirmed, &f.EnrollmentPI, &f.Code, &f.SameMachine, &f.Overdue, &f.WindowOpen, &f.Admitted, &f.TokenGood, &f.MayReplace, &f.AutoEnroll, &f.OnAllowlist,
 		&f.TagWanted, &f.NetworkKnown, &f.AddressFree, &f.NothingPlaced, &f.Inventory, &f.NothingRuns, &f.HostConfirmed,
 		&f.CaseAllows, &f.Incumbent, &f.OwnUUID, &f.Unwanted}
 }

@@ -55,14 +55,14 @@ var (
 
 // neverIn is a machine that can be forgotten without a trace; plain a record.
 var (
-	neverIn = inside("never in", "it has no node, and no boot record is bound to it", "it has a node, or a boot record is bound to it",
+	neverIn = inside("never in", "it has no node, was never disabled, and no boot record is bound to it", "it has a node, was disabled once, or a boot record is bound to it",
 		func(s *State, _ int) bool {
 			for _, b := range s.Boots {
 				if b.Bound == BoundHere {
 					return false
 				}
 			}
-			return nodeGone.holds(s, -1, nil)
+			return nodeGone.holds(s, -1, nil) && s.Past == NoPast
 		})
 	wasIn = not(neverIn)
 	plain = inside("plain", "it is bound to no machine, in normal mode, without an image of its own, and not probed", "it is bound to a machine, in rescue, has an image of its own, or is probed",
@@ -88,6 +88,8 @@ func machineRows() []*lifecycle {
 		[]R{
 			{On: Register, From: in(NoMachine, conflict), To: known},
 			{On: Register, From: in(known), Stay: true},
+			{On: Redeem, From: in(NoMachine, conflict), To: known},
+			{On: Redeem, From: in(known), Stay: true},
 			{On: Announce, From: in(NoMachine, conflict), To: known, Doc: "nothing speaks against a newcomer any more"},
 			{On: Announce, From: in(known), Stay: true},
 			{On: Delete, From: in(known), To: NoMachine, Doc: "those that waited because of it wait no more"},

@@ -9,7 +9,7 @@ func nodeRows() []*lifecycle {
 
 // adopting are the events at which a registration becomes approved: the
 // machine's live node is found again, or a new one is made.
-var adopting = []muster.Event{Approve, SetupComplete, Refresh}
+var adopting = []muster.Event{Approve, Redeem, SetupComplete, Refresh}
 
 // ending are the events after which the machine's node is no more.
 var ending = []muster.Event{FactoryReset, Delete}
@@ -48,6 +48,10 @@ func policyRows() *lifecycle {
 			R{On: e, From: in(remove), When: all(nodeLive), Stay: true},
 			R{On: e, From: in(serve, noProv, quiesce), Stay: true, Doc: "the same node"})
 	}
+	// A window takes no machine that has a node: it would have been disabled.
+	rows = append(rows,
+		R{On: Register, From: in(NoPolicy, remove, gone), When: all(letsIn), To: serve, Doc: "a new node"},
+		R{On: Register, From: in(NoPolicy, serve, noProv, quiesce, remove, gone), When: all(not(letsIn)), Stay: true})
 	for _, e := range ending {
 		rows = append(rows,
 			R{On: e, From: in(serve, noProv, quiesce), To: gone},
@@ -96,6 +100,9 @@ func nodeStateRows() *lifecycle {
 		rows = append(rows,
 			R{On: e, From: in(initial, serving, quiesced), Stay: true, Doc: "the same node"})
 	}
+	rows = append(rows,
+		R{On: Register, From: in(NoNode, decom), When: all(letsIn), To: initial, Doc: "a new node"},
+		R{On: Register, From: in(NoNode, initial, serving, quiesced, decom), When: all(not(letsIn)), Stay: true})
 	for _, e := range ending {
 		rows = append(rows,
 			R{On: e, From: in(initial, serving, quiesced), To: decom},

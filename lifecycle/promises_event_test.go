@@ -10,8 +10,9 @@ import (
 // after is what must be true once an event was accepted, be it new or a
 // repetition.
 var after = map[muster.Event]func(s *State, m int) bool{
-	Register:      registered(muster.Pending),
+	Register:      func(s *State, _ int) bool { return among(s.Registration, muster.Pending, muster.Approved) },
 	Approve:       registered(muster.Approved),
+	Redeem:        func(s *State, _ int) bool { return s.Registration == muster.Approved && s.Credential == Live },
 	Deliver:       func(s *State, _ int) bool { return s.Credential == Live },
 	Announce:      func(s *State, _ int) bool { return s.Registration != NoRegistration },
 	Survey:        registered(muster.AwaitingSetup),
@@ -112,6 +113,7 @@ var mayRaise = map[Actor][]muster.Event{
 		Accept, Separate, MoveNIC, Forget},
 	Anonymous: {Register},
 	Poller:    {Deliver},
+	Redeemer:  {Redeem},
 	Booter:    {Announce, Survey, Take, SetupComplete, SetupFailed, Sight},
 	Host:      {Refresh},
 	Clock:     {Expire, ExpireCode, ExpireKey, ExpireProbe, ExpireRescue, ExpireConflict, ExpireRecord, Lapse},
@@ -122,7 +124,7 @@ var mayRaise = map[Actor][]muster.Event{
 // lost the answer, must succeed whatever else is so.
 var repeatable = []muster.Event{CancelSetup, Disable, FactoryReset, Delete, Readmit, SetRecord, Enroll, Decommission, Reactivate,
 	RescueOn, RescueOff, Pin, Unpin, NoProvision, Quiesce, Resume, GracefulRemove, Expunge, AdoptDisk, RemoveDisk, KeepDisk, ExpungeDisk,
-	Announce, Sight, SetupComplete, SetupFailed, Register, Admit, StartProbe, Dismiss, DecommissionNode, DecommissionDisk, Confirm, Quiesced, Resumed}
+	Announce, Sight, SetupComplete, SetupFailed, Admit, StartProbe, Dismiss, DecommissionNode, DecommissionDisk, Confirm, Quiesced, Resumed}
 
 // already tells whether the step was the repetition of what had been done.
 func (s *step) already() bool {

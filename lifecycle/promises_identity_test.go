@@ -36,7 +36,7 @@ var identitySteps = []stepPromise{
 			return s.info.By != Operator
 		case ExpireConflict:
 			return s.info.By != Clock || !s.f.Overdue
-		case Announce, Register:
+		case Announce, Register, Redeem:
 			return !s.f.SameMachine
 		}
 		return true
@@ -45,7 +45,7 @@ var identitySteps = []stepPromise{
 		return s.e == Accept && s.old.Machine == muster.MachineKnown && !s.f.CaseAllows
 	}},
 	{"a registration is never given to hardware that is another's", func(s *step) bool {
-		return s.is(Register, Announce) && !s.f.SameMachine
+		return s.is(Register, Redeem, Announce) && !s.f.SameMachine
 	}},
 	{"a machine lapses unapproved, overdue, without node and without a record of its own", func(s *step) bool {
 		if s.e != Lapse {
@@ -53,7 +53,7 @@ var identitySteps = []stepPromise{
 		}
 		bound := s.anyBoot(func(old, _ Boot) bool { return old.Bound == BoundHere })
 		touched := s.anyBoot(func(old, next Boot) bool { return old != next })
-		return bound || touched || !s.f.Overdue || !gone(s.old) || !among(s.old.Registration, muster.Pending, muster.AwaitingSetup) ||
+		return bound || touched || !s.f.Overdue || !gone(s.old) || s.old.Past != NoPast || !among(s.old.Registration, muster.Pending, muster.AwaitingSetup) ||
 			s.info.By != Clock || s.next.Claim != NoClaim || s.next.Image != NoImage || s.next.Tombstone != s.old.Tombstone
 	}},
 	{"a card that is forgotten was nobody's, and nobody wanted it; its address is free", func(s *step) bool {
@@ -81,7 +81,7 @@ var identityPossible = []stepPromise{
 		return s.e == Accept && s.old.Machine == muster.MachineKnown && s.f.CaseAllows
 	}},
 	{"a machine that nobody approved can lapse", func(s *step) bool {
-		return s.e == Lapse && s.f.Overdue && gone(s.old) && among(s.old.Registration, muster.Pending, muster.AwaitingSetup) &&
+		return s.e == Lapse && s.f.Overdue && gone(s.old) && s.old.Past == NoPast && among(s.old.Registration, muster.Pending, muster.AwaitingSetup) &&
 			!s.anyBoot(func(old, _ Boot) bool { return old.Bound == BoundHere })
 	}},
 	{"a card that nobody wanted can be forgotten", func(s *step) bool {

@@ -20,8 +20,8 @@ var machineSteps = []stepPromise{
 		taken := s.old.Bundle != BundleTaken && s.next.Bundle == BundleTaken
 		return (taken || s.e == Take) && !(taken && s.e == Take && s.info.By == Booter && s.old.Bundle == BundleReady && s.f.Epoch && s.f.Session)
 	}},
-	{"a key comes alive when it is delivered: bundle taken, or polled for", func(s *step) bool {
-		return s.old.Credential != Live && s.next.Credential == Live && !s.is(Take, Deliver)
+	{"a key comes alive when it is delivered: bundle taken, or polled for, or a token redeemed", func(s *step) bool {
+		return s.old.Credential != Live && s.next.Credential == Live && !s.is(Take, Deliver, Redeem)
 	}},
 	{"a polled key is handed out once, to the poller", func(s *step) bool {
 		return s.e == Deliver && !(s.info.By == Poller && s.old.Credential == Undelivered && s.next.Credential == Live)
@@ -45,15 +45,48 @@ var machineSteps = []stepPromise{
 	{"a machine that comes back with its own key after the bundle was taken does not void its setup", func(s *step) bool {
 		return s.e == Void && s.old.Bundle == BundleTaken && !s.f.OtherKey
 	}},
-	{"a machine becomes approved by its claim code or by its setup", func(s *step) bool {
-		return s.enters(muster.Approved) && !(s.old.Registration == muster.SettingUp || s.e == Approve && s.info.By == Operator && s.old.Registration == muster.Pending)
+	{"a machine becomes approved by its claim code, its token, a window, or its setup", func(s *step) bool {
+		return s.enters(muster.Approved) && !(s.old.Registration == muster.SettingUp || s.e == Approve && s.info.By == Operator && s.old.Registration == muster.Pending ||
+			s.e == Redeem && s.info.By == Redeemer || s.e == Register && s.info.By == Anonymous)
+	}},
+	{"a window lets in a machine that nobody knew, or that waits, and none that was ever disabled or expunged", func(s *step) bool {
+		return s.e == Register && s.enters(muster.Approved) && !(s.f.WindowOpen && s.old.Past == NoPast && s.old.Tombstone == NoTombstone &&
+			among(s.old.Registration, NoRegistration, muster.Pending) && gone(s.old) && s.next.Claim == NoClaim && s.next.Credential == Undelivered)
+	}},
+	{"an open window lets in every machine that it may", func(s *step) bool {
+		return s.e == Register && s.f.WindowOpen && s.old.Past == NoPast && s.old.Registration != muster.Disabled && !s.enters(muster.Approved)
+	}},
+	{"a token lets in a machine that waits or is out, on good evidence, once, with its key", func(s *step) bool {
+		want := *s.old
+		want.Registration, want.Credential, want.Claim, want.Past, want.Machine = muster.Approved, Live, NoClaim, NoPast, muster.MachineKnown
+		want.NodePolicy, want.NodeState = s.next.NodePolicy, s.next.NodeState
+		return s.e == Redeem && !(s.info.By == Redeemer && s.f.TokenGood && s.f.SameMachine && s.old.Tombstone == NoTombstone && s.next.Equal(want) &&
+			(among(s.old.Registration, NoRegistration, muster.Pending, muster.Disabled) ||
+				s.f.MayReplace && s.old.Registration == muster.Approved && s.next.NodePolicy == s.old.NodePolicy && s.next.NodeState == s.old.NodeState))
+	}},
+	{"a machine comes in as the node that people were told", func(s *step) bool {
+		if s.old.Registration != muster.Approved && !s.enters(muster.Approved) || !s.is(Register, Redeem, Approve, SetupComplete, Refresh) || s.e == Refresh && !s.enters(muster.Approved) || s.already() {
+			return false
+		}
+		was, is := Returns(*s.old, s.f.MayReplace), s.next.NodeState == s.old.NodeState && s.next.NodePolicy == s.old.NodePolicy
+		return was.Refused() || (was == AsSame) != is
+	}},
+	{"who would be refused is refused", func(s *step) bool {
+		return s.is(Register, Redeem, Approve) && Returns(*s.old, s.f.MayReplace).Refused()
+	}},
+	{"what was disabled is forgotten by a person's word alone", func(s *step) bool {
+		return s.old.Past == WasDisabled && s.next.Past == NoPast && !(s.is(Approve, ApproveSetup, Delete) && s.info.By == Operator || s.e == Redeem)
 	}},
 	{"a claim code is approved once, while it is open, and leaves a key to fetch", func(s *step) bool {
 		return s.e == Approve && !(s.old.Claim == ClaimOpen && s.f.Code && s.next.Claim == NoClaim && s.next.Credential == Undelivered && s.next.Registration == muster.Approved)
 	}},
-	{"an anonymous machine moves itself to pending, and nothing else", func(s *step) bool {
+	{"an anonymous machine moves itself to pending, or by a window to approved, and nothing else", func(s *step) bool {
 		want := *s.old
 		want.Registration, want.Claim, want.Machine = muster.Pending, ClaimOpen, muster.MachineKnown
+		if s.enters(muster.Approved) {
+			want.Registration, want.Claim, want.Credential = muster.Approved, NoClaim, Undelivered
+			want.NodePolicy, want.NodeState = muster.PolicyInService, muster.NodeInitializing
+		}
 		return s.info.By == Anonymous && !(s.e == Register && s.next.Equal(want) && s.old.Tombstone == NoTombstone &&
 			among(s.old.Registration, NoRegistration, muster.Pending, muster.Disabled))
 	}},
@@ -67,7 +100,7 @@ var machineSteps = []stepPromise{
 		if s.old.Registration == NoRegistration {
 			want.Registration, want.Machine = muster.AwaitingSetup, muster.MachineKnown
 		}
-		return s.e == Announce && !(s.next.Equal(want) && s.f.SameMachine && (s.old.Tombstone == NoTombstone || s.old.Registration != NoRegistration))
+		return s.e == Announce && !(s.next.Equal(want) && s.f.SameMachine && (s.f.Admitted || s.old.Registration != NoRegistration) && (s.old.Tombstone == NoTombstone || s.old.Registration != NoRegistration))
 	}},
 	{"a survey is written down only for a machine that waits, from the session that announced", func(s *step) bool {
 		return s.e == Survey && (s.changed() || s.old.Registration != muster.AwaitingSetup || !s.f.Session)
@@ -84,12 +117,12 @@ var machineSteps = []stepPromise{
 	}},
 	{"disabling keeps everything but key and code", func(s *step) bool {
 		want := *s.old
-		want.Registration, want.Credential, want.Claim = muster.Disabled, NoCredential, NoClaim
+		want.Registration, want.Credential, want.Claim, want.Past = muster.Disabled, NoCredential, NoClaim, WasDisabled
 		return s.e == Disable && !(s.next.Equal(want) && s.info.By == Operator)
 	}},
 	{"a key that nobody fetched leaves a disabled machine", func(s *step) bool {
 		want := *s.old
-		want.Registration, want.Credential = muster.Disabled, NoCredential
+		want.Registration, want.Credential, want.Past = muster.Disabled, NoCredential, WasDisabled
 		return s.e == ExpireKey && !(s.old.Credential == Undelivered && s.next.Equal(want))
 	}},
 	{"a claim code that nobody approved is dead, and that is all", func(s *step) bool {
@@ -135,8 +168,8 @@ var machineSteps = []stepPromise{
 	{"a machine that waits for its setup is set up, or forgotten", func(s *step) bool {
 		return s.leaves(muster.AwaitingSetup) && !among(s.next.Registration, muster.SettingUp, NoRegistration)
 	}},
-	{"a machine that nobody knew waits for an operator first", func(s *step) bool {
-		return s.leaves(NoRegistration) && !among(s.next.Registration, muster.Pending, muster.AwaitingSetup)
+	{"a machine that nobody knew waits for an operator first, unless an operator opened a door", func(s *step) bool {
+		return s.leaves(NoRegistration) && !among(s.next.Registration, muster.Pending, muster.AwaitingSetup) && !(s.next.Registration == muster.Approved && s.is(Register, Redeem))
 	}},
 	{"a registration ends only by delete, or lapses unapproved", func(s *step) bool {
 		return s.next.Registration == NoRegistration && s.old.Registration != NoRegistration && !s.is(Delete, Lapse)

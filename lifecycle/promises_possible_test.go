@@ -9,11 +9,15 @@ var possible = []stepPromise{
 	{"a machine may ask to be let in unless it is known and alive, or tombstoned", func(s *step) bool {
 		return s.e == Register && s.f.SameMachine && s.old.Tombstone == NoTombstone && among(s.old.Registration, NoRegistration, muster.Pending, muster.Disabled)
 	}},
+	{"a good token lets in a machine that is not known, waits or is disabled, or whose node it names", func(s *step) bool {
+		return s.e == Redeem && s.f.TokenGood && s.f.SameMachine && s.old.Tombstone == NoTombstone &&
+			(among(s.old.Registration, NoRegistration, muster.Pending, muster.Disabled) || s.f.MayReplace && s.old.Registration == muster.Approved)
+	}},
 	{"an open claim code can be approved", func(s *step) bool {
 		return s.e == Approve && s.old.Claim == ClaimOpen && s.f.Code
 	}},
 	{"an announcement is ruled for every state", func(s *step) bool {
-		return s.e == Announce && s.f.SameMachine && (s.old.Registration != NoRegistration || s.old.Tombstone == NoTombstone)
+		return s.e == Announce && s.f.SameMachine && (s.old.Registration != NoRegistration || s.old.Tombstone == NoTombstone && s.f.Admitted)
 	}},
 	{"a machine that waits can be surveyed", func(s *step) bool {
 		return s.e == Survey && s.old.Registration == muster.AwaitingSetup && s.f.Session

@@ -85,6 +85,9 @@ var states = []neverPromise{
 	{"a tombstoned machine is disabled or deleted", func(s *State) bool {
 		return s.Tombstone == Tombstoned && !among(s.Registration, NoRegistration, muster.Disabled)
 	}},
+	{"what was disabled is remembered for as long as the machine is out", func(s *State) bool {
+		return s.Registration == muster.Disabled && s.Past != WasDisabled || s.Past == WasDisabled && among(s.Registration, NoRegistration, muster.SettingUp, muster.Approved)
+	}},
 	{"an approved machine has a node", func(s *State) bool {
 		return s.Registration == muster.Approved && gone(s)
 	}},
@@ -176,7 +179,7 @@ var allSteps = []stepPromise{
 		if !slices.Contains(repeatable, s.e) {
 			return false
 		}
-		_, ok, _ := s.rules.step(s.next, s.info, s.m, &Facts{Epoch: true, Proof: true, SameMachine: true})
+		_, ok, _ := s.rules.step(s.next, s.info, s.m, &Facts{Epoch: true, Proof: true, SameMachine: true, Admitted: true})
 		return !ok
 	}},
 }

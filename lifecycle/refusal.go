@@ -72,7 +72,8 @@ func (r *Refusal) Reason() string {
 
 // Problem is the refusal for whoever asked: a conflict with state, reason and
 // the verbs that the same actor could use now; or, when nothing but fields of
-// the request is wrong, a bad request that names them.
+// the request is wrong, a bad request that names them; or, when a gate is
+// closed, forbidden.
 func (r *Refusal) Problem() *muster.Problem {
 	var fields []muster.FieldError
 	for _, f := range r.Unmet {
@@ -85,7 +86,11 @@ func (r *Refusal) Problem() *muster.Problem {
 		p.Errors = fields
 		return p
 	}
-	p := muster.Problemf(muster.CodeConflict, "%s", r.Error())
+	code := muster.CodeConflict
+	if slices.ContainsFunc(r.Unmet, func(f *Fact) bool { return f.Closed }) {
+		code = muster.CodeForbidden
+	}
+	p := muster.Problemf(code, "%s", r.Error())
 	p.State, p.Allowed = r.State, r.verbs
 	return p
 }

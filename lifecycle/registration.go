@@ -43,11 +43,14 @@ func registrationRows() []*lifecycle {
 				{State: disabled, Doc: "an operator took it out of service; its key is dead, its record kept"},
 			},
 			[]R{
-				{On: Register, From: in(none, pending, disabled), Needs: all(untombstoned, sameMachine), To: pending, Doc: "a new claim code and poll token each time"},
+				{On: Register, From: in(none, pending), When: all(letsIn), Needs: all(untombstoned, sameMachine), To: appr, Doc: "it takes a slot of the window"},
+				{On: Register, From: in(none, pending, disabled), When: all(not(letsIn)), Needs: all(untombstoned, sameMachine), To: pending, Doc: "a new claim code and poll token each time"},
+				{On: Redeem, From: in(none, pending, disabled), Needs: all(untombstoned, sameMachine, tokenGood), To: appr, Doc: "a token is used once"},
+				{On: Redeem, From: in(appr), Needs: all(sameMachine, tokenGood, mayReplace), Stay: true, Doc: "the same node; the old key is dead"},
 				{On: Approve, From: in(pending), Needs: all(claimOpen, code), To: appr},
 				{On: ExpireKey, From: in(appr), Needs: all(keyUndelivered, overdue), To: disabled, Doc: "the machine registers again"},
 
-				{On: Announce, From: in(none), Needs: all(untombstoned, sameMachine), To: awaiting},
+				{On: Announce, From: in(none), Needs: all(untombstoned, sameMachine, admitted), To: awaiting},
 				{On: Announce, From: in(awaiting), Needs: all(sameMachine), Stay: true, Doc: "sysinfo is refreshed"},
 				{On: Announce, From: in(pending, appr, disabled, setting), Needs: all(sameMachine), Stay: true, Doc: "only last_seen moves"},
 				{On: Survey, From: in(awaiting), Needs: all(session), Stay: true, Doc: "the disks are written down"},
@@ -75,7 +78,7 @@ func registrationRows() []*lifecycle {
 				{On: Expunge, From: in(pending, appr, disabled), To: disabled},
 				{On: DecommissionNode, From: in(pending, appr, disabled), To: disabled, Doc: "it may register again, as a new node"},
 			}),
-		claimRows(), credentialRows(), bundleRows(), imageRows(), tombstoneRows(),
+		claimRows(), credentialRows(), bundleRows(), imageRows(), tombstoneRows(), pastRows(),
 	}
 }
 
@@ -88,7 +91,9 @@ func claimRows() *lifecycle {
 			{State: ClaimOpen, Doc: "it is shown at the machine", End: &end[Claim]{After: ClaimDeadline, Raises: ExpireCode, Leads: NoClaim, Out: Disable}},
 		},
 		[]R{
-			{On: Register, From: in(NoClaim, ClaimOpen), To: ClaimOpen, Doc: "an older code is dead"},
+			{On: Register, From: in(NoClaim, ClaimOpen), When: all(not(letsIn)), To: ClaimOpen, Doc: "an older code is dead"},
+			{On: Register, From: in(NoClaim, ClaimOpen), When: all(letsIn), To: NoClaim, Doc: "none is needed"},
+			{On: Redeem, From: in(NoClaim, ClaimOpen), To: NoClaim},
 			{On: Approve, From: in(ClaimOpen), To: NoClaim, Doc: "single use"},
 			{On: ExpireCode, From: in(ClaimOpen), Needs: all(overdue), To: NoClaim},
 			{On: Disable, From: in(NoClaim, ClaimOpen), To: NoClaim},
@@ -112,6 +117,10 @@ func credentialRows() *lifecycle {
 			{State: Live, Doc: "it authenticates the machine"},
 		},
 		[]R{
+			{On: Register, From: in(NoCredential), When: all(letsIn), To: Undelivered},
+			{On: Register, From: in(NoCredential), When: all(not(letsIn)), Stay: true},
+			{On: Redeem, From: in(NoCredential, Undelivered), To: Live, Doc: "the plaintext leaves once, in the answer"},
+			{On: Redeem, From: in(Live), Stay: true, Doc: "another key in its place"},
 			{On: Approve, From: in(NoCredential), To: Undelivered},
 			{On: Deliver, From: in(Undelivered), To: Live, Doc: "the plaintext leaves once"},
 			{On: ExpireKey, From: in(Undelivered), To: NoCredential},
@@ -187,5 +196,26 @@ func tombstoneRows() *lifecycle {
 			{On: Expunge, From: in(NoTombstone), To: Tombstoned},
 			{On: Readmit, From: in(Tombstoned), Needs: all(nodeGone), To: NoTombstone},
 			{On: Readmit, From: in(NoTombstone), Already: true},
+		})
+}
+
+func pastRows() *lifecycle {
+	type R = row[Past]
+	both := in(NoPast, WasDisabled)
+	return define("past", "what an auto-approve window must remember of a machine", perMachine,
+		func(s *State, _ int) *Past { return &s.Past },
+		[]place[Past]{
+			{State: NoPast, Doc: "an open window may let it in"},
+			{State: WasDisabled, Doc: "it was taken out once: it takes a person's word to let it in again"},
+		},
+		[]R{
+			{On: Disable, From: both, To: WasDisabled},
+			{On: ExpireKey, From: in(NoPast), To: WasDisabled},
+			{On: Expunge, From: both, To: WasDisabled},
+			{On: DecommissionNode, From: both, To: WasDisabled},
+			{On: Approve, From: both, To: NoPast, Doc: "a person's word"},
+			{On: Redeem, From: both, To: NoPast, Doc: "a person's word"},
+			{On: ApproveSetup, From: both, To: NoPast, Doc: "a person's word"},
+			{On: Delete, From: both, To: NoPast},
 		})
 }

@@ -26,6 +26,7 @@ type State struct {
 	Image        Image
 	Tombstone    Tombstone
 	Machine      muster.MachineState
+	Past         Past
 	NodePolicy   muster.NodePolicy // of its node, the newest if it had several
 	NodeState    muster.NodeState  // NoNode: it never had one
 	// Boots are the records bound to this machine and those of the MACs that
@@ -106,6 +107,14 @@ const (
 	Tombstoned  Tombstone = "tombstoned"
 )
 
+// Past is what an auto-approve window must remember of a machine.
+type Past string
+
+const (
+	NoPast      Past = ""
+	WasDisabled Past = "was disabled"
+)
+
 // Binding is whose a boot record is, seen from the machine of the State.
 type Binding string
 
@@ -145,13 +154,14 @@ type core struct {
 	b  Bundle
 	i  Image
 	t  Tombstone
+	p  Past
 	m  muster.MachineState
 	np muster.NodePolicy
 	ns muster.NodeState
 }
 
 func (s State) core() core {
-	return core{s.Registration, s.Claim, s.Credential, s.Bundle, s.Image, s.Tombstone, s.Machine, s.NodePolicy, s.NodeState}
+	return core{s.Registration, s.Claim, s.Credential, s.Bundle, s.Image, s.Tombstone, s.Past, s.Machine, s.NodePolicy, s.NodeState}
 }
 
 func (s State) clone() State {

@@ -72,9 +72,9 @@ func smallWorlds(sc scope) []world {
 		}
 	}
 	record := world{"one record and no machine", records(), machine, nil}
-	bare := world{"one record, bare", records(), slices.Concat(ownNode, ownMachine, []muster.Event{Register, Approve, Disable}), nil}
+	bare := world{"one record, bare", records(), slices.Concat(ownNode, ownMachine, []muster.Event{Register, Redeem, Approve, Disable}), nil}
 	plain := world{"one record, plain", records(), slices.Concat(ownRecord, ownNode, ownMachine), nil}
-	disk := world{"one disk, plain", []State{disks(Disk{Planned: true}), disks(Disk{})}, slices.Concat(ownNode, ownMachine, []muster.Event{Register, Approve}), nil}
+	disk := world{"one disk, plain", []State{disks(Disk{Planned: true}), disks(Disk{})}, slices.Concat(ownNode, ownMachine, []muster.Event{Register, Redeem, Approve}), nil}
 	switch sc {
 	case perRecord:
 		return []world{record, plain, bare}

@@ -74,11 +74,17 @@ func (t *tx) announce(uuid string, a muster.Announcement, what said) (reply must
 	if err != nil {
 		return reply, nil, err
 	}
-	f := lifecycle.Facts{SameMachine: true}
+	f := lifecycle.Facts{SameMachine: true, Admitted: true}
+	var slot *muster.Window
 	verdict := inventory.Verdict{}
 	if m.had != lifecycle.NoRegistration {
 		verdict = inventory.Judge(inventory.EvidenceOf(m.reg.Registration), what.facts.Evidence())
 		f.SameMachine = verdict.Outcome != inventory.Conflict
+	}
+	if m.had == lifecycle.NoRegistration {
+		if slot, f.Admitted, err = t.admitted(); err != nil {
+			return reply, nil, err
+		}
 	}
 	// Another machine that speaks for itself, by its own NIC, is a newcomer who
 	// waits: nothing of the incumbent's setup is ever sent to it, and if it
@@ -97,6 +103,11 @@ func (t *tx) announce(uuid string, a muster.Announcement, what said) (reply must
 			MAC: a.MAC, Serial: what.facts.Serial, Source: a.Source, Reason: verdict.Reason, At: t.now})
 	}
 	reply.State = next.Registration
+	if slot != nil {
+		if err := t.takeSlot(*slot, uuid); err != nil {
+			return reply, nil, err
+		}
+	}
 	if next.Registration == muster.AwaitingSetup {
 		reply.Survey, err = t.hear(m, next, a, what)
 		return reply, nil, err
@@ -109,6 +120,21 @@ func (t *tx) announce(uuid string, a muster.Announcement, what said) (reply must
 		return reply, nil, t.rebind(m, a)
 	}
 	return reply, nil, nil
+}
+
+// admitted tells whether a new machine may announce itself: by the policy, or
+// by a slot of an enrollment window, which it then takes. Neither approves
+// anything.
+func (t *tx) admitted() (slot *muster.Window, ok bool, err error) {
+	p, err := findPolicy(t)
+	if err != nil || p.AutoEnroll {
+		return nil, err == nil, err
+	}
+	w, err := findWindow(t, muster.EnrollmentWindow, t.now)
+	if err != nil || !w.Open {
+		return nil, false, err
+	}
+	return &w, true, nil
 }
 
 // hear writes down what a bare machine said. Its disks must be surveyed over

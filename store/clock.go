@@ -9,7 +9,7 @@ import (
 )
 
 // Expired says what the clock ended.
-type Expired struct{ Setups, Codes, Keys, Rescues, Probes int }
+type Expired struct{ Setups, Codes, Keys, Rescues, Probes, Windows int }
 
 var (
 	setupsDue  = define("clock/setups", `SELECT server_uuid FROM registrations WHERE state = 'setting_up' AND (setup_deadline IS NULL OR setup_deadline <= $1) ORDER BY server_uuid`)
@@ -37,6 +37,7 @@ func (s *Store) Expire(ctx context.Context, now time.Time) (Expired, error) {
 		{codesDue, now, &done.Codes, (*tx).expireCode},
 		{keysDue, now.Add(-lifecycle.ClaimDeadline), &done.Keys, (*tx).expireKey},
 		{rescuesDue, now, &done.Rescues, (*tx).expireRescue},
+		{windowsDue, now, &done.Windows, (*tx).expireWindow},
 		{probesDue, now.Add(-lifecycle.ProbeDeadline), &done.Probes, (*tx).expireProbe},
 	} {
 		var keys []string

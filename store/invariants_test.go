@@ -13,8 +13,8 @@ import (
 
 // tables are every table of ours, with the columns that may differ between two
 // states that are the same for people.
-var tables = []string{"api_keys", "audit", "audit_head", "boot_policy", "boot_records", "booters", "disks", "images",
-	"nodes", "operators", "registrations", "sysinfos", "ticket_keys", "tokens"}
+var tables = []string{"api_keys", "audit", "audit_head", "boot_policy", "boot_records", "booters", "disks", "enrolment_tokens", "images",
+	"nodes", "operators", "registrations", "sysinfos", "ticket_keys", "tokens", "windows"}
 
 // dump is everything in the database, as text.
 func dump(t testing.TB, db *sql.DB) string {
@@ -105,6 +105,10 @@ SELECT node_id FROM nodes WHERE seq NOT IN (SELECT seq FROM audit)`,
 	"an audit entry whose change is missing": `
 SELECT a.subject FROM audit a JOIN boot_records b ON a.subject = 'boot-record/' || b.mac WHERE a.seq > b.seq UNION ALL
 SELECT a.subject FROM audit a JOIN registrations r ON a.subject = 'registration/' || r.server_uuid WHERE a.seq > r.seq`,
+	"a disabled machine that is not remembered as such": `
+SELECT server_uuid FROM registrations WHERE state = 'disabled' AND NOT was_disabled`,
+	"a window with more taken than it had": `
+SELECT kind FROM windows WHERE slots IS NOT NULL AND taken > slots OR slots = taken AND ended = ''`,
 	"a gap in the chain": `
 SELECT CAST(h.seq AS text) FROM audit_head h WHERE h.seq <> (SELECT count(*) FROM audit)`,
 }

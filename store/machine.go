@@ -80,6 +80,9 @@ func (m *machine) look() lifecycle.State {
 	if len(m.reg.claimHash) > 0 {
 		s.Claim = lifecycle.ClaimOpen
 	}
+	if m.reg.wasDisabled {
+		s.Past = lifecycle.WasDisabled
+	}
 	if m.reg.AssignedPI != nil {
 		s.Image = lifecycle.Assigned
 	}
@@ -144,7 +147,7 @@ func (t *tx) saveRegistration(m *machine, next lifecycle.State, seq int64) error
 		r.BoundKeyID = ""
 	}
 	r.State, r.credential, r.bundle = next.Registration, next.Credential, next.Bundle
-	r.BundleTaken = r.bundle == lifecycle.BundleTaken
+	r.BundleTaken, r.wasDisabled = r.bundle == lifecycle.BundleTaken, next.Past == lifecycle.WasDisabled
 	if next.Claim == lifecycle.NoClaim {
 		r.claimHash, r.ClaimCodeExpires = nil, nil
 	}

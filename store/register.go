@@ -44,7 +44,8 @@ func (r *registration) take(s said) {
 	r.addMAC(s.facts.AdminMAC)
 }
 
-// Register is the claim-code door: anonymous, and it makes no boot record.
+// Register is the claim-code door: anonymous, and it makes no boot record. While
+// an auto-approve window is open, it takes a slot instead of showing a code.
 func (s *Store) Register(ctx context.Context, now time.Time, by muster.Caller, q muster.RegisterRequest) (muster.RegisterReply, error) {
 	var reply muster.RegisterReply
 	uuid, what, err := read(q.ServerUUID, q.Sysinfo)
@@ -82,19 +83,18 @@ func (t *tx) register(uuid string, q muster.RegisterRequest, what said) (reply m
 	if err != nil {
 		return reply, err
 	}
-	next, _, err := m.raise(lifecycle.Register, lifecycle.Facts{SameMachine: true})
+	w, err := findWindow(t, muster.AutoApproveWindow, t.now)
 	if err != nil {
 		return reply, err
 	}
-	code, err := t.freeCode()
+	next, _, err := m.raise(lifecycle.Register, lifecycle.Facts{SameMachine: true, WindowOpen: w.Open})
 	if err != nil {
-		return reply, err
+		return reply, m.waysIn(err)
 	}
 	token, err := t.s.randomHex(16)
 	if err != nil {
 		return reply, err
 	}
-	expires := t.now.Add(lifecycle.ClaimDeadline)
 	r := m.reg
 	r.take(what)
 	if q.Hostname != "" {
@@ -102,8 +102,21 @@ func (t *tx) register(uuid string, q muster.RegisterRequest, what said) (reply m
 	}
 	r.Door, r.LastSeen, r.source = muster.DoorClaim, t.now, t.by.Source
 	r.ConsolePort, r.ConsolePin = q.ConsolePort, q.ConsolePin
-	r.claimHash, r.ClaimCodeExpires, r.claimUsed, r.pollHash = t.s.vault.claim(code), &expires, nil, hashed(token)
-	seq, err := t.record(string(lifecycle.Register), subject(uuid), detail{"from": m.had, "hostname": r.Hostname, "serial": r.Serial, "macs": r.MACs})
+	r.claimUsed, r.pollHash = nil, hashed(token)
+	d := detail{"from": m.had, "to": next.Registration, "hostname": r.Hostname, "serial": r.Serial, "macs": r.MACs}
+	if byWindow := next.Registration == muster.Approved; byWindow {
+		r.Door = muster.DoorWindow
+		if r.BoundKeyID, err = t.s.newID(); err != nil {
+			return reply, err
+		}
+		d["window_opened_by"], d["api_key"] = w.OpenedBy, r.BoundKeyID
+		if err := t.takeSlot(w, uuid); err != nil {
+			return reply, err
+		}
+	} else if reply, err = t.showCode(r); err != nil {
+		return reply, err
+	}
+	seq, err := t.record(string(lifecycle.Register), subject(uuid), d)
 	if err != nil {
 		return reply, err
 	}
@@ -113,7 +126,19 @@ func (t *tx) register(uuid string, q muster.RegisterRequest, what said) (reply m
 	if err := t.keepSysinfo(uuid, what.redacted); err != nil {
 		return reply, err
 	}
-	return muster.RegisterReply{ServerUUID: uuid, State: r.State, ClaimCode: muster.ShowClaimCode(code), ClaimCodeExpires: &expires, PollToken: token}, nil
+	reply.ServerUUID, reply.State, reply.PollToken = uuid, r.State, token
+	return reply, nil
+}
+
+// showCode gives the machine a claim code to show.
+func (t *tx) showCode(r *registration) (reply muster.RegisterReply, err error) {
+	code, err := t.freeCode()
+	if err != nil {
+		return reply, err
+	}
+	expires := t.now.Add(lifecycle.ClaimDeadline)
+	r.claimHash, r.ClaimCodeExpires = t.s.vault.claim(code), &expires
+	return muster.RegisterReply{ClaimCode: muster.ShowClaimCode(code), ClaimCodeExpires: &expires}, nil
 }
 
 // freeCode draws a code that no other machine shows.
@@ -168,10 +193,13 @@ func (s *Store) ApproveCode(ctx context.Context, now time.Time, by muster.Caller
 		if m.reg.ClaimCodeExpires == nil || !t.now.Before(*m.reg.ClaimCodeExpires) {
 			return wrongCode()
 		}
+		as := m.comesAs(false)
 		if err := t.approve(m); err != nil {
 			return err
 		}
+		as.NodeID = m.node.ID
 		approved = m.reg.Registration
+		approved.ComesAs = &as
 		return nil
 	})
 	return approved, err

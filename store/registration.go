@@ -19,7 +19,7 @@ const registrationColumns = `server_uuid, rev, state, door, hostname, manufactur
  boot_mac, session, source, public_key,
  setup_epoch, setup_deadline, bundle, operation_id, last_setup_error, setup_session, setup_key, proof_hash,
  pi_name, pi_digest, disk_layout, surveyed_at, survey_session, disks,
- console_port, console_pin, conflicts, host_version, seq`
+ console_port, console_pin, conflicts, host_version, seq, was_disabled`
 
 var (
 	getRegistration = define("registrations/get", `SELECT `+registrationColumns+` FROM registrations WHERE server_uuid = $1`)
@@ -35,12 +35,12 @@ SELECT `+registrationColumns+` FROM registrations WHERE state = $1 AND server_uu
 
 	addRegistration = define("registrations/add", `
 INSERT INTO registrations (`+registrationColumns+`)
-VALUES (`+placeholders(1, 43)+`)`)
+VALUES (`+placeholders(1, 44)+`)`)
 
 	setRegistration = define("registrations/set", `
 UPDATE registrations SET (`+strings.TrimPrefix(registrationColumns, "server_uuid, ")+`)
- = (`+placeholders(2, 43)+`)
-WHERE server_uuid = $1 AND rev = $44 AND state = $45`)
+ = (`+placeholders(2, 44)+`)
+WHERE server_uuid = $1 AND rev = $45 AND state = $46`)
 
 	dropRegistration = define("registrations/drop", `DELETE FROM registrations WHERE server_uuid = $1 AND rev = $2 AND state = $3`)
 
@@ -84,6 +84,7 @@ type registration struct {
 	proofHash     string
 	surveySession string
 	hostVersion   string
+	wasDisabled   bool // since a person let it in last
 	seq           int64
 }
 
@@ -108,7 +109,7 @@ func (r *registration) values() ([]any, error) {
 		r.bootMAC, r.session, r.source, r.publicKey,
 		r.SetupEpoch, microPtr(r.SetupDeadline), string(r.bundle), r.OperationID, r.LastSetupError, r.setupSession, r.setupKey, r.proofHash,
 		pi.Name, pi.Digest, layout, microPtr(r.SurveyedAt), r.surveySession, text(r.Disks),
-		r.ConsolePort, r.ConsolePin, text(r.Conflicts), r.hostVersion, r.seq,
+		r.ConsolePort, r.ConsolePin, text(r.Conflicts), r.hostVersion, r.seq, r.wasDisabled,
 	}, bad
 }
 
@@ -132,7 +133,7 @@ func scanRegistration(scan func(...any) error) (*registration, error) {
 		&r.bootMAC, &r.session, &r.source, &r.publicKey,
 		&r.SetupEpoch, &deadline, &r.bundle, &r.OperationID, &r.LastSetupError, &r.setupSession, &r.setupKey, &r.proofHash,
 		&piName, &piDigest, &layout, &surveyed, &r.surveySession, &disks,
-		&r.ConsolePort, &r.ConsolePin, &conflicts, &r.hostVersion, &r.seq,
+		&r.ConsolePort, &r.ConsolePin, &conflicts, &r.hostVersion, &r.seq, &r.wasDisabled,
 	)
 	if err != nil {
 		return nil, err

@@ -47,14 +47,18 @@ func join[S ~string](words []S) string {
 func (s *Store) Registration(ctx context.Context, serverUUID string) (muster.Registration, error) {
 	var found muster.Registration
 	err := s.snapshot(ctx, "reading a registration", func(r *reading) error {
-		reg, err := findRegistration(r, serverUUID)
+		m, err := findMachine(r, serverUUID)
 		if err != nil {
 			return err
 		}
-		if reg == nil {
+		if m.had == lifecycle.NoRegistration {
 			return unknownMachine(serverUUID)
 		}
-		found = s.public(reg)
+		found = s.public(m.reg)
+		if m.had != muster.Approved && m.had != muster.SettingUp {
+			as := m.comesAs(false)
+			found.ComesAs = &as
+		}
 		var document string
 		if ok, err := r.get(getSysinfo, []any{serverUUID}, &document); err != nil || !ok {
 			return err

@@ -107,6 +107,8 @@ var steps = map[string][]muster.Event{
 	"cancel_setup":   {lifecycle.CancelSetup},
 	"delete":         {lifecycle.Delete},
 	"register":       {lifecycle.Register},
+	"window":         {},
+	"redeem":         {lifecycle.Redeem},
 	"deliver":        {lifecycle.Approve, lifecycle.Deliver},
 	"approve":        {},
 	"authenticate":   {},
@@ -169,12 +171,14 @@ func reachable(from, to lifecycle.State, events []muster.Event) bool {
 // something.
 var outside = func() []lifecycle.Facts {
 	all := lifecycle.Facts{Epoch: true, Session: true, SessionAlive: true, OtherSession: true, OtherKey: true, Proof: true, Surveyed: true, PlanSeen: true,
-		Layout: true, Confirmed: true, EnrollmentPI: true, Code: true, SameMachine: true, Overdue: true, AutoEnroll: true, OnAllowlist: true,
+		Layout: true, Confirmed: true, EnrollmentPI: true, Code: true, SameMachine: true, Overdue: true, WindowOpen: true, Admitted: true, TokenGood: true, MayReplace: true, AutoEnroll: true, OnAllowlist: true,
 		TagWanted: true, NetworkKnown: true, AddressFree: true, NothingPlaced: true, Inventory: true, NothingRuns: true, HostConfirmed: true,
 		CaseAllows: true, Incumbent: true, OwnUUID: true, Unwanted: true}
 	notListed := all
 	notListed.OnAllowlist = false
-	return []lifecycle.Facts{all, notListed}
+	noWindow := all
+	noWindow.WindowOpen = false
+	return []lifecycle.Facts{all, notListed, noWindow}
 }()
 
 func (w *walk) raise(r *rapid.T, b box) (string, error) {
@@ -189,7 +193,7 @@ func (w *walk) raise(r *rapid.T, b box) (string, error) {
 		k = &kept{}
 		w.kept[b.mac] = k
 	}
-	switch rapid.IntRange(0, 17).Draw(r, "event") {
+	switch rapid.IntRange(0, 19).Draw(r, "event") {
 	case 0, 1:
 		_, err := s.Sight(ctx, now, booterCaller, "b1", []muster.Sighting{{MAC: b.mac}})
 		return "sight", err
@@ -242,6 +246,27 @@ func (w *walk) raise(r *rapid.T, b box) (string, error) {
 			k.APIKey = st.APIKey
 		}
 		return "deliver", err
+	case 17:
+		if rapid.Bool().Draw(r, "open") {
+			count := rapid.IntRange(1, 3).Draw(r, "slots")
+			_, err := s.OpenWindow(ctx, now, ada, muster.AutoApproveWindow, muster.NewWindow{Duration: 600, Count: &count})
+			return "window", err
+		}
+		return "window", s.CloseWindow(ctx, now, ada, muster.AutoApproveWindow)
+	case 18:
+		n := muster.NewEnrolmentToken{}
+		if reg, err := s.Registration(ctx, b.uuid); err == nil && rapid.Bool().Draw(r, "named") {
+			n.AsNode = reg.NodeID
+		}
+		tok, secret, err := s.IssueEnrolmentToken(ctx, now, ada, n)
+		if err != nil {
+			return "window", err
+		}
+		reply, err := s.Enrol(ctx, now, nobody, b.enrolment(tok, secret, 0))
+		if err == nil {
+			k.APIKey = reply.APIKey
+		}
+		return "redeem", err
 	case 16:
 		e := rapid.SampledFrom([]muster.Event{lifecycle.Enroll, lifecycle.Decommission, lifecycle.Reactivate}).Draw(r, "record")
 		_, err := s.RaiseBootRecord(ctx, now, ada, b.mac, e)

@@ -1,0 +1,32 @@
+package lifecycle
+
+import "muster.internal"
+
+// A Return says as what node a machine would come in, if it were let in as
+// things are: the one rule of re-enrolling, for every door.
+type Return string
+
+const (
+	AsNew     Return = "new_node"  // it has no node, or one that is decommissioned
+	AsSame    Return = "same_node" // its node is there still: placements, disks and labels are kept
+	NotLive   Return = "refused_live"
+	NotBuried Return = "refused_expunged"
+)
+
+// Refused tells that it would not come in at all.
+func (r Return) Refused() bool { return r != AsNew && r != AsSame }
+
+// Returns is the rule. Named says that an operator's token names the machine's
+// live node. A machine that is being installed, or waits for it, comes in by
+// its setup alone.
+func Returns(s State, named bool) Return {
+	switch {
+	case s.Tombstone == Tombstoned:
+		return NotBuried
+	case s.Registration == muster.Approved && !named:
+		return NotLive
+	case nodeLive.holds(&s, -1, nil):
+		return AsSame
+	}
+	return AsNew
+}
