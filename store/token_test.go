@@ -206,18 +206,20 @@ func TestFiftyRedeemOneToken(t *testing.T) {
 
 // TestReturning is the one rule of re-enrolling, at every door.
 func TestReturning(t *testing.T) {
+	clock := start
+	now := func() time.Time { clock = clock.Add(time.Second); return clock } // which of two nodes is newer
 	doors := map[string]func(t *testing.T, s *Store, b box) (muster.ComesAs, error){
 		"claim": func(t *testing.T, s *Store, b box) (muster.ComesAs, error) {
-			r, err := s.Register(t.Context(), start, nobody, b.request())
+			r, err := s.Register(t.Context(), now(), nobody, b.request())
 			if err != nil {
 				return muster.ComesAs{}, err
 			}
-			reg := must[muster.Registration](t)(s.ApproveCode(t.Context(), start, ada, r.ClaimCode))
+			reg := must[muster.Registration](t)(s.ApproveCode(t.Context(), now(), ada, r.ClaimCode))
 			return *reg.ComesAs, nil
 		},
 		"token": func(t *testing.T, s *Store, b box) (muster.ComesAs, error) {
 			tok, secret := issue(t, s, muster.NewEnrolmentToken{})
-			r, err := s.Enrol(t.Context(), start, nobody, b.enrolment(tok, secret, 9))
+			r, err := s.Enrol(t.Context(), now(), nobody, b.enrolment(tok, secret, 9))
 			return r.ComesAs, err
 		},
 	}
@@ -253,15 +255,15 @@ func TestReturning(t *testing.T) {
 		a, z := boxNo(1), boxNo(2)
 		node := must[muster.Registration](t)(s.Registration(t.Context(), a.uuid)).NodeID
 		tok, secret := issue(t, s, muster.NewEnrolmentToken{AsNode: node})
-		_, err := s.Enrol(t.Context(), start, nobody, z.enrolment(tok, secret, 1))
+		_, err := s.Enrol(t.Context(), now(), nobody, z.enrolment(tok, secret, 1))
 		wantCode(t, err, muster.CodeConflict)
-		_, err = s.Enrol(t.Context(), start, nobody, boxNo(40).enrolment(tok, secret, 1))
+		_, err = s.Enrol(t.Context(), now(), nobody, boxNo(40).enrolment(tok, secret, 1))
 		wantCode(t, err, muster.CodeConflict)
 		must[muster.Registration](t)(s.RaiseRegistration(t.Context(), start, ada, a.uuid, lifecycle.Disable))
 		if err := s.DeleteRegistration(t.Context(), start, ada, a.uuid); err != nil {
 			t.Fatal(err)
 		}
-		_, err = s.Enrol(t.Context(), start, nobody, a.enrolment(tok, secret, 1))
+		_, err = s.Enrol(t.Context(), now(), nobody, a.enrolment(tok, secret, 1))
 		wantCode(t, err, muster.CodeConflict)
 		_, _, err = s.IssueEnrolmentToken(t.Context(), start, ada, muster.NewEnrolmentToken{AsNode: node})
 		wantCode(t, err, muster.CodeConflict)
@@ -273,7 +275,7 @@ func TestReturning(t *testing.T) {
 			t.Errorf("awaiting setup: %+v", c)
 		}
 		plain, plainSecret := issue(t, s, muster.NewEnrolmentToken{})
-		_, err = s.Enrol(t.Context(), start, nobody, w.enrolment(plain, plainSecret, 1))
+		_, err = s.Enrol(t.Context(), now(), nobody, w.enrolment(plain, plainSecret, 1))
 		wantCode(t, err, muster.CodeConflict)
 		healthy(t, s)
 	})
