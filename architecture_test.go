@@ -32,6 +32,7 @@ var pureImports = []string{
 
 // alsoImports are exceptions, and why.
 var alsoImports = map[string][]string{
+	"boot":      {"crypto/sha1"},                                                                 // the only hash that a SmartOS kernel knows
 	"setup":     {"crypto/ecdh", "crypto/hmac", "crypto/hpke", "crypto/sha256", "crypto/subtle"}, // seals bundles; never crypto/rand itself
 	"inventory": {"crypto/sha256"},                                                               // derives UUIDs
 	"sim":       {"math/rand/v2"},                                                                // dice with a seed

@@ -194,7 +194,10 @@ type BootPolicy struct {
 	EnrollmentPI  *ImageRef      `json:"enrollment_pi,omitempty"`
 	RescuePI      *ImageRef      `json:"rescue_pi,omitempty"`
 	Networks      []AdminNetwork `json:"networks"`
-	Seq           int64          `json:"seq,omitempty"`
+	// NodeConfig is written to the node.config of SmartOS machines, which their
+	// services evaluate at boot: datacenter_name, dns_domain, ntp_hosts, ….
+	NodeConfig map[string]string `json:"node_config,omitempty"`
+	Seq        int64             `json:"seq,omitempty"`
 }
 
 // DefaultBootPolicy is the policy of a new installation.

@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 
@@ -62,6 +63,9 @@ func argFault(arg string) string {
 	if !muster.ValidArg(arg) {
 		return "it must be 1 to 256 letters, digits and . _ , : = / @ + - %, since a boot loader expands or splits at the rest"
 	}
+	if harms(arg) {
+		return destroys
+	}
 	for rest, more := arg, true; more; {
 		var part string
 		part, rest, more = strings.Cut(rest, ",")
@@ -81,8 +85,57 @@ func argFault(arg string) string {
 	return ""
 }
 
-// harmsPools tells whether an image's argument would destroy or import pools.
-func harmsPools(arg string) bool {
+// harms tells whether a word that makes a platform destroy its pools stands
+// anywhere in s, however it is written: in another case, with other signs
+// between its letters, or percent-encoded, even more than once. It allocates
+// nothing; s is at most 256 bytes long.
+func harms(s string) bool {
+	var raw, plain [256]byte
+	n := copy(raw[:], s)
+	for again := true; again; {
+		again = false
+		at := 0
+		for i := 0; i < n; i++ {
+			c := raw[i]
+			if hi, lo := hexDigit(raw[:n], i+1), hexDigit(raw[:n], i+2); c == '%' && hi >= 0 && lo >= 0 {
+				c, i, again = byte(hi<<4|lo), i+2, true
+			}
+			raw[at] = c
+			at++
+		}
+		n = at
+	}
+	end := 0
+	for _, c := range raw[:n] {
+		if c >= 'A' && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' {
+			plain[end] = c
+			end++
+		}
+	}
+	return bytes.Contains(plain[:end], destroyWord) || bytes.Contains(plain[:end], resetWord)
+}
+
+var destroyWord, resetWord = []byte("destroyzpool"), []byte("factoryreset")
+
+// hexDigit is the value of a digit, -1 when there is none.
+func hexDigit(b []byte, i int) int {
+	switch {
+	case i >= len(b):
+	case b[i] >= '0' && b[i] <= '9':
+		return int(b[i] - '0')
+	case b[i] >= 'a' && b[i] <= 'f':
+		return int(b[i]-'a') + 10
+	case b[i] >= 'A' && b[i] <= 'F':
+		return int(b[i]-'A') + 10
+	}
+	return -1
+}
+
+// HarmsPools tells whether an image's argument would destroy or import pools.
+func HarmsPools(arg string) bool {
 	why := argFault(arg)
 	return why == destroys || why == imports
 }

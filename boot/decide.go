@@ -93,6 +93,8 @@ type Decision struct {
 	Holder bool
 	// Loop is what was served again and again, if Reason is Looping.
 	Loop Loop
+	// NodeConfig is what the policy adds to a SmartOS machine's node.config.
+	NodeConfig map[string]string
 }
 
 const defaultLease = 3600
@@ -313,7 +315,7 @@ func (d *Decision) address(q *Request, rec *muster.BootRecord, pol *muster.BootP
 		return NoAddress
 	}
 	bits, dns := -1, []string(nil)
-	d.Lease = defaultLease
+	d.Lease, d.NodeConfig = defaultLease, pol.NodeConfig
 	for i := range pol.Networks {
 		n := &pol.Networks[i]
 		if n.Name != rec.Network {

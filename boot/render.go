@@ -1,7 +1,6 @@
 package boot
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -29,6 +28,9 @@ func (s Site) Check() error {
 		if !muster.ValidArg(f.value) || strings.ContainsAny(f.value, ":=,") {
 			return fmt.Errorf("the %s must be of 1 to 256 letters, digits and . _ / @ + - %%", f.name)
 		}
+	}
+	if a := s.Bus.Addr(); a.IsValid() && !a.Is4() { // the same agent resolves no names, and colons end its fields
+		return fmt.Errorf("the boot bus must be named by an IPv4 address, not by %q", s.Bus.Addr())
 	}
 	return nil
 }
@@ -94,7 +96,7 @@ func Render(d Decision, rec *muster.BootRecord, s Site, now time.Time) ([]byte, 
 	w.line("#!ipxe")
 	w.line("echo muster: " + d.MAC.String() + " boots " + w.gate("image name", d.Image.Name) + ", mode " + d.Mode.String())
 	for _, a := range d.Variant.Args {
-		if harmsPools(a) && w.err == nil {
+		if HarmsPools(a) && w.err == nil {
 			w.err = fmt.Errorf("the argument %.80q of image %s would destroy or import pools", a, d.Image.Name)
 		}
 	}
@@ -207,110 +209,4 @@ func (linux) render(w *script, in input) {
 	}
 	w.line("kernel --name kernel " + w.need(w.blob(in.Variant, "kernel"), "kernel") + " " + strings.Join(args, " ") + " || goto failed")
 	w.line("initrd --name initrd " + w.need(w.blob(in.Variant, "initrd"), "initrd") + " || goto failed")
-}
-
-// smartOS boots an illumos kernel with a boot archive. The kernel finds its
-// modules by its own path, which must end in platform/i86pc/….
-type smartOS struct{}
-
-const (
-	smartUnix    = "platform/i86pc/kernel/amd64/unix"
-	smartArchive = "platform/i86pc/amd64/boot_archive"
-	smartHash    = "platform/i86pc/amd64/boot_archive.hash"
-	// NetworkingPath is where a SmartOS image finds its network configuration.
-	NetworkingPath = "networking.json"
-)
-
-func (smartOS) file(d *Decision, path string) string {
-	rest, ok := strings.CutPrefix(path, "os/"+d.Image.Name+"/")
-	switch {
-	case ok && rest == smartUnix:
-		return "unix"
-	case ok && rest == smartArchive:
-		return "boot_archive"
-	case ok && rest == smartHash:
-		return "hash"
-	}
-	return ""
-}
-
-// render never emits destroy_zpools, and lets the platform import pools only
-// on a node's normal boot: it imports every pool it sees.
-func (smartOS) render(w *script, in input) {
-	props := append([]string(nil), in.Variant.Args...)
-	props = append(props, in.kernelArgs()...)
-	props = append(props, "admin_nic="+in.MAC.String(), "rabbitmq="+in.site.bus())
-	if n := in.rec.Networking; n != nil && muster.ValidHostname(n.Hostname) && in.Mode != Rescue {
-		props = append(props, "hostname="+n.Hostname)
-	}
-	if in.Mode != Node {
-		props = append(props, "noimport=true")
-	}
-	for i, p := range props {
-		w.gate("boot property", p)
-		name, value, ok := strings.Cut(p, "=")
-		if !ok && w.err == nil {
-			w.err = fmt.Errorf("the boot property %.80q has no value", p)
-		}
-		if strings.Contains(value, ",") { // a bare comma would begin another property
-			props[i] = name + `="` + value + `"`
-		}
-	}
-	os := w.url + "/os/" + in.Image.Name + "/"
-	w.need(w.blob(in.Variant, "unix"), "unix")
-	w.need(w.blob(in.Variant, "boot_archive"), "boot_archive")
-	w.line("kernel " + os + smartUnix + " -B " + strings.Join(props, ",") + " || goto failed")
-	w.line("module " + os + smartArchive + " type=rootfs name=ramdisk || goto failed")
-	if in.Mode == Rescue {
-		return
-	}
-	if w.blob(in.Variant, "hash") != "" {
-		w.line("module " + os + smartHash + " type=hash name=ramdisk || goto failed")
-	}
-	w.line("module " + w.url + "/" + NetworkingPath + " type=file name=networking.json || goto failed")
-}
-
-// Networking is the networking.json of a SmartOS machine: its admin NIC with
-// the reserved address. When it is there the platform asks nobody else.
-func Networking(d Decision, rec *muster.BootRecord) ([]byte, error) {
-	type tag struct {
-		Name string `json:"name"`
-		MAC  string `json:"mac"`
-		MTU  int    `json:"mtu"`
-	}
-	type vnic struct {
-		MAC      string   `json:"mac"`
-		IP       string   `json:"ip"`
-		Netmask  string   `json:"netmask"`
-		Gateway  string   `json:"gateway,omitempty"`
-		VLAN     int      `json:"vlan_id"`
-		Tag      string   `json:"nic_tag"`
-		Provides []string `json:"nic_tags_provided"`
-		Primary  bool     `json:"primary"`
-	}
-	if !d.Address.IsValid() {
-		return nil, fmt.Errorf("machine %s has no address", d.MAC)
-	}
-	m := ^uint32(0) << (32 - d.Address.Bits())
-	n := vnic{MAC: d.MAC.String(), IP: d.Address.Addr().String(), Tag: "admin", Provides: []string{"admin"}, Primary: true,
-		Netmask: netip.AddrFrom4([4]byte{byte(m >> 24), byte(m >> 16), byte(m >> 8), byte(m)}).String()}
-	if d.Gateway.IsValid() {
-		n.Gateway = d.Gateway.String()
-	}
-	out := struct {
-		Hostname  string   `json:"hostname,omitempty"`
-		AdminTag  string   `json:"admin_tag"`
-		Tags      []tag    `json:"nictags"`
-		VNICs     []vnic   `json:"vnics"`
-		Resolvers []string `json:"resolvers"`
-	}{AdminTag: "admin", Tags: []tag{{"admin", n.MAC, 1500}}, VNICs: []vnic{n}, Resolvers: []string{}}
-	if rec.Networking != nil && muster.ValidHostname(rec.Networking.Hostname) {
-		out.Hostname = rec.Networking.Hostname
-	}
-	for _, a := range d.DNS {
-		if a.IsValid() {
-			out.Resolvers = append(out.Resolvers, a.String())
-		}
-	}
-	return json.MarshalIndent(out, "", "  ")
 }

@@ -87,12 +87,14 @@ func (b *Booter) handle(w http.ResponseWriter, r *http.Request) {
 		b.start(w, r, m)
 	case "script.ipxe":
 		b.script(w, r, m)
-	case boot.NetworkingPath:
-		b.networking(w, r, m)
 	case autoexec: // what a loader looks for beside itself first
 		if d, _ := b.decide(boot.Request{Via: boot.HTTP, MAC: m, Want: boot.Autoexec}); b.allowed(w, &d) {
 			text(w, r, nil)
 		}
+	case boot.NetworkingPath, boot.NetworkingPath + boot.HashSuffix:
+		b.rendered(w, r, m, file, boot.Networking)
+	case boot.NodeConfigPath, boot.NodeConfigPath + boot.HashSuffix:
+		b.rendered(w, r, m, file, func(d boot.Decision, _ *muster.BootRecord) ([]byte, error) { return boot.NodeConfig(d) })
 	default:
 		if boot.IsLoader(file) {
 			b.program(w, r, m, file)
@@ -183,20 +185,27 @@ func serviceTag(query string) string {
 	return strings.TrimSpace(clip([]byte(value), 64))
 }
 
-func (b *Booter) networking(w http.ResponseWriter, r *http.Request, m dhcp.MAC) {
+// rendered serves a file that is made for this machine's normal boot, or its
+// hash.
+func (b *Booter) rendered(w http.ResponseWriter, r *http.Request, m dhcp.MAC, path string, render func(boot.Decision, *muster.BootRecord) ([]byte, error)) {
 	d, rec := b.decide(boot.Request{Via: boot.HTTP, MAC: m, Want: boot.File})
-	if d.Serve && d.Mode == boot.Rescue {
+	if d.Serve && (d.Mode == boot.Rescue || d.Image == nil || d.Image.Kind != muster.SmartOSImage) {
 		d = d.Deny(boot.NotOffered)
 	}
 	if !b.allowed(w, &d) {
 		return
 	}
-	n, err := boot.Networking(d, rec)
+	body, err := render(d, rec)
 	if err != nil {
+		b.tally.add(countRenderErrors)
+		b.log.Error("a file of the boot cannot be made", "mac", m.String(), "file", path, "error", err)
 		refuse(w, http.StatusInternalServerError, err.Error())
 		return
 	}
-	text(w, r, n)
+	if strings.HasSuffix(path, boot.HashSuffix) {
+		body = boot.FileHash(body)
+	}
+	text(w, r, body)
 }
 
 // file serves a file of the image that the machine boots, and no other.

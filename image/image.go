@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"muster.internal"
+	"muster.internal/boot"
 )
 
 // Roles that a file may have in an image of each kind; the ones without which
@@ -121,6 +122,9 @@ func verifyVariant(field string, v muster.ImageVariant, needed, optional []strin
 	for n, a := range v.Args {
 		if !muster.ValidArg(a) {
 			return muster.Invalid(fmt.Sprintf("%s.args[%d]", field, n), "%q is not a kernel argument that a boot script can carry", a)
+		}
+		if boot.HarmsPools(a) {
+			return muster.Invalid(fmt.Sprintf("%s.args[%d]", field, n), "%q would make the platform destroy or import pools", a)
 		}
 	}
 	return nil

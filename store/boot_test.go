@@ -177,6 +177,8 @@ func TestBadPoliciesNameTheField(t *testing.T) {
 			field  string
 		}{
 			"no network":        {func(p *muster.BootPolicy) { p.Networks[0].Prefix = "10.77.0.0" }, "networks[0].prefix"},
+			"config escapes":    {func(p *muster.BootPolicy) { p.NodeConfig = map[string]string{"a": "b", "x": "'; reboot; '"} }, "node_config.x"},
+			"config lays out":   {func(p *muster.BootPolicy) { p.NodeConfig = map[string]string{"layout": "mirror"} }, "node_config.layout"},
 			"host bits":         {func(p *muster.BootPolicy) { p.Networks[0].Prefix = "10.77.0.1/24" }, "networks[0].prefix"},
 			"IPv6":              {func(p *muster.BootPolicy) { p.Networks[0].Prefix = "fd00::/64" }, "networks[0].prefix"},
 			"outside":           {func(p *muster.BootPolicy) { p.Networks[0].End = "10.78.0.1" }, "networks[0].end"},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"muster.internal"
+	"muster.internal/boot"
 )
 
 var (
@@ -87,6 +88,9 @@ func checkPolicy(p *muster.BootPolicy) error {
 		if err := checkAllow(fmt.Sprintf("allow[%d]", i), &p.Allow[i]); err != nil {
 			return err
 		}
+	}
+	if key, err := boot.CheckNodeConfig(p.NodeConfig); err != nil {
+		return muster.Invalid(strings.TrimSuffix("node_config."+key, "."), "%v", err)
 	}
 	names := map[string]bool{}
 	var prefixes []netip.Prefix

@@ -17,7 +17,7 @@ func (a *app) imageCmd() *cobra.Command {
 		`A platform image is a manifest and its files, all known by digest. It is built
 into a directory, added to the control plane, and pulled by booters as policy
 and records name it.`,
-		a.imageBuild(), a.imageAdd(), a.imageLs(), a.imageShow(), a.imageRm())
+		a.imageBuild(), a.imageImport(), a.imageAdd(), a.imageLs(), a.imageShow(), a.imageRm())
 }
 
 func (a *app) imageBuild() *cobra.Command {
@@ -66,6 +66,43 @@ hardware. OpenZFS needs its modules built for that kernel, in a directory.`,
 	a.complete(c, "kernel", "cloud", "generic")
 	a.complete(c, "zfs", "fuse", "openzfs", "none")
 	a.complete(c, "compress", "zstd", "gzip")
+	return c
+}
+
+func (a *app) imageImport() *cobra.Command {
+	var p image.Platform
+	c := &cobra.Command{
+		Use:   "import PLATFORM DIR",
+		Short: "Make an image of a SmartOS platform",
+		Long: `Make an image directory of a SmartOS platform: a directory that holds i86pc/, or
+a tar file of it, as SmartOS is published. The kernel and the boot archive are
+needed; the archive is compared with boot_archive.hash when that is there.
+
+A machine that boots it announces itself as every SmartOS machine does. What it
+cannot do is a setup approved here: a SmartOS platform has no program to survey
+its disks by serial number and to install with. Approve by code instead, with
+muster-host for illumos on the installed system.`,
+		Example: `  muster image import platform-20260115T001122Z.tgz ./smartos
+  muster image import /mnt/platform ./smartos --name smartos-lab --arg console=ttyb
+  muster image add ./smartos`,
+		Args: names("PLATFORM", "DIR"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			p.From, p.Out = a.abs(args[0]), a.abs(args[1])
+			i, err := image.ImportPlatform(p)
+			if err != nil {
+				return err
+			}
+			return a.show(map[string]any{"directory": p.Out, "image": i}, func(w io.Writer) {
+				if len(i.Variants[0].Files) < 3 {
+					a.warn(a.stderr, "the platform has no boot_archive.hash: damage on the way to a machine will not be noticed")
+				}
+				fmt.Fprintf(w, "image %s, %s, is in %s: muster image add %s\n", i.Name, size(imageSize(i)), args[1], args[1])
+			})
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&p.Name, "name", "", "name of the image (default smartos-STAMP)")
+	f.StringArrayVar(&p.Args, "arg", nil, "a boot property for every boot of it, NAME=VALUE; repeat for more")
 	return c
 }
 

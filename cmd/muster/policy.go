@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -62,6 +64,9 @@ func (a *app) drawPolicy(w io.Writer, p muster.BootPolicy) {
 		"enrollment image", imageName(p.EnrollmentPI),
 		"rescue image", imageName(p.RescuePI),
 	)
+	for _, key := range slices.Sorted(maps.Keys(p.NodeConfig)) {
+		fmt.Fprintf(w, "node.config       %s=%s\n", said(key), said(p.NodeConfig[key]))
+	}
 	if p.AutoEnroll && p.EnrollmentPI == nil {
 		a.warn(w, "no enrollment image is set: machines that enroll are served nothing (muster policy set --enrollment-pi NAME)")
 	}
@@ -108,6 +113,7 @@ type policyFlags struct {
 	allowAll               bool
 	networks               []string
 	rmNetworks             []string
+	nodeConfig             []string
 	file                   string
 }
 
@@ -123,11 +129,16 @@ replaces all of it with a JSON or YAML document in the form that
 A network is name=, prefix= (CIDR), range=FIRST-LAST, and if wanted gateway=,
 resolver= (repeated), interface= (where its requests arrive), giaddr= (its
 relay; repeated), circuit=, lease= (seconds). A network of the same name is
-replaced.`,
+replaced.
+
+SmartOS machines are given a node.config, which their services evaluate at every
+boot. --node-config adds to it what is the same for all (datacenter_name,
+dns_domain, ntp_hosts); values that would not come back as they are, are refused.`,
 		Example: `  muster policy set --enrollment-pi debian-12-3
   muster policy set --network name=rack1,prefix=10.77.0.0/24,range=10.77.0.100-10.77.0.199,gateway=10.77.0.1,interface=eno1
   muster policy set --allow tag:8CX2P53 --allow mac:52:54:00
   muster policy set --allow-all --auto-enroll=false
+  muster policy set --node-config datacenter_name=east-1 --node-config ntp_hosts=10.77.0.1
   muster policy set --file policy.yaml`,
 		Args: names(),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -166,6 +177,7 @@ replaced.`,
 	f.BoolVar(&o.allowAll, "allow-all", false, "empty the list: every machine is admitted")
 	f.StringArrayVar(&o.networks, "network", nil, "name=…,prefix=…,range=FIRST-LAST,…; repeat for more")
 	f.StringArrayVar(&o.rmNetworks, "rm-network", nil, "forget a network, by name")
+	f.StringArrayVar(&o.nodeConfig, "node-config", nil, "KEY=VALUE for the node.config of SmartOS machines, KEY= to take it out; repeat for more")
 	f.StringVar(&o.file, "file", "", "JSON or YAML file with the whole policy; - for standard input")
 	must(c.RegisterFlagCompletionFunc("enrollment-pi", a.completeWith(imageWords)))
 	must(c.RegisterFlagCompletionFunc("rescue-pi", a.completeWith(imageWords)))
@@ -173,7 +185,7 @@ replaced.`,
 }
 
 func (o *policyFlags) alone(c *cobra.Command) error {
-	for _, n := range []string{"auto-enroll", "answer-only-pxe", "enrollment-pi", "rescue-pi", "allow", "allow-all", "network", "rm-network"} {
+	for _, n := range []string{"auto-enroll", "answer-only-pxe", "enrollment-pi", "rescue-pi", "allow", "allow-all", "network", "rm-network", "node-config"} {
 		if c.Flags().Changed(n) {
 			return usagef("--file replaces the whole policy and goes without --%s", n)
 		}
@@ -184,7 +196,7 @@ func (o *policyFlags) alone(c *cobra.Command) error {
 func (o *policyFlags) apply(c *cobra.Command, p *muster.BootPolicy) error {
 	set := c.Flags().Changed
 	touched := false
-	for _, n := range []string{"auto-enroll", "answer-only-pxe", "enrollment-pi", "rescue-pi", "allow", "allow-all", "network", "rm-network"} {
+	for _, n := range []string{"auto-enroll", "answer-only-pxe", "enrollment-pi", "rescue-pi", "allow", "allow-all", "network", "rm-network", "node-config"} {
 		touched = touched || set(n)
 	}
 	if !touched {
@@ -216,6 +228,18 @@ func (o *policyFlags) apply(c *cobra.Command, p *muster.BootPolicy) error {
 				return err
 			}
 			p.Allow = append(p.Allow, e)
+		}
+	}
+	for _, s := range o.nodeConfig {
+		key, value, ok := strings.Cut(s, "=")
+		if !ok || key == "" {
+			return usagef("--node-config is KEY=VALUE, not %q", s)
+		}
+		if p.NodeConfig == nil {
+			p.NodeConfig = map[string]string{}
+		}
+		if p.NodeConfig[key] = value; value == "" {
+			delete(p.NodeConfig, key)
 		}
 	}
 	for _, name := range o.rmNetworks {
