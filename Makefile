@@ -8,7 +8,7 @@ DIR     ?= muster-dev
 N       ?= 4
 SOAK    ?= 2m
 
-.PHONY: run build check test fast slow soak lab generate packages sizes
+.PHONY: run build check test fast slow soak lab generate packages bench sizes
 
 run: build ## a control plane, a booter and N simulated machines, without root (DEV=--auto)
 	bin/muster dev --machines $(N) --dir $(DIR) $(DEV)
@@ -47,6 +47,9 @@ generate: ## rewrite what is derived from tables and types
 
 packages:
 	scripts/packages
+
+bench: ## the booter beside Kea, coredhcp, dnsmasq, atftpd and nginx; needs root (BENCH='-rounds 3')
+	scripts/bench-netboot $(BENCH)
 
 sizes: build ## sizes of the static binaries
 	@ls -l bin | awk 'NR>1 {printf "%-14s %5.1f MiB\n", $$NF, $$5/1048576}'
