@@ -43,7 +43,7 @@ lab: build ## a network namespace with virtual machines that PXE boot; needs roo
 	bin/muster lab $(LAB)
 
 generate: ## rewrite what is derived from tables and types
-	go test . ./lifecycle ./api ./cmd/muster -run 'Golden|Docs|Document|Stale' -update
+	go test . ./lifecycle ./api ./cmd/muster -run 'Golden|Docs|Document|Stale|TestAccess$$' -update
 
 packages:
 	scripts/packages

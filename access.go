@@ -64,7 +64,7 @@ const (
 	ActHeartbeat           Action = "agent_heartbeat"
 	ActRegistrationRead    Action = "registration_read"
 	ActRegistrationApprove Action = "registration_approve"
-	ActRegistrationChange  Action = "registration_change" // disable, delete
+	ActRegistrationChange  Action = "registration_change" // disable, factory reset, delete
 	ActSetupPlan           Action = "setup_plan"
 	ActSetupApprove        Action = "setup_approve"
 	ActBootRead            Action = "boot_read"
@@ -72,6 +72,9 @@ const (
 	ActPolicyRead          Action = "policy_read"
 	ActPolicyChange        Action = "policy_change"
 	ActNodeRead            Action = "node_read"
+	ActNodeChange          Action = "node_change" // policy of nodes and disks
+	ActExpunge             Action = "expunge"     // and readmit
+	ActRootPassword        Action = "root_password"
 	ActTicketIssue         Action = "ticket_issue"
 	ActImageRead           Action = "image_read"
 	ActImageChange         Action = "image_change"
@@ -82,6 +85,7 @@ const (
 	ActBooterFeed          Action = "booter_feed" // feed, sightings, status, images
 	ActBooterInstall       Action = "booter_install"
 	ActAnnounce            Action = "announce"
+	ActPasswordChange      Action = "password_change" // one's own
 )
 
 // access is the whole table: who may do what. A person in the role, or a key
@@ -106,6 +110,9 @@ var access = map[Action]struct {
 	ActPolicyRead:          {roles: []Role{Admin, Viewer}, scopes: []Scope{ScopeFull, ScopeReadOnly}},
 	ActPolicyChange:        {roles: []Role{Admin}, scopes: []Scope{ScopeFull}},
 	ActNodeRead:            {roles: []Role{Admin, Viewer}, scopes: []Scope{ScopeFull, ScopeReadOnly}},
+	ActNodeChange:          {roles: []Role{Admin}, scopes: []Scope{ScopeFull}},
+	ActExpunge:             {roles: []Role{Admin}},
+	ActRootPassword:        {roles: []Role{Admin}},
 	ActTicketIssue:         {roles: []Role{Admin}, scopes: []Scope{ScopeFull}},
 	ActImageRead:           {roles: []Role{Admin, Viewer}, scopes: []Scope{ScopeFull, ScopeReadOnly}},
 	ActImageChange:         {roles: []Role{Admin}, scopes: []Scope{ScopeFull}},
@@ -116,6 +123,7 @@ var access = map[Action]struct {
 	ActBooterFeed:          {scopes: []Scope{ScopeBooter}},
 	ActBooterInstall:       {scopes: []Scope{ScopeBooter}},
 	ActAnnounce:            {scopes: []Scope{ScopeURenroll}},
+	ActPasswordChange:      {roles: []Role{Admin, Viewer}},
 }
 
 // May tells whether c may do a. An action that is not in the table is denied
@@ -160,6 +168,8 @@ type APIKey struct {
 	CreatedBy  string     `json:"created_by"`
 	ExpiresAt  *time.Time `json:"expires_at,omitempty"`
 	LastUsed   *time.Time `json:"last_used,omitempty"`
+	RotatedAt  *time.Time `json:"rotated_at,omitempty"`
+	OldUntil   *time.Time `json:"old_secret_until,omitempty"` // the secret before the last rotation is good until then
 }
 
 // NewKey asks for a key. Agent keys are made by approvals alone.
@@ -195,6 +205,18 @@ type Operator struct {
 	Role      Role       `json:"role"`
 	CreatedAt time.Time  `json:"created_at"`
 	LastLogin *time.Time `json:"last_login,omitempty"`
+}
+
+// An OperatorChange leaves alone what is empty.
+type OperatorChange struct {
+	Role     Role   `json:"role,omitempty"`
+	Password string `json:"password,omitempty"`
+}
+
+// A PasswordChange proves that who changes the password knew the old one.
+type PasswordChange struct {
+	Old string `json:"old"`
+	New string `json:"new"`
 }
 
 // A NewOperator names a person and sets the first password.

@@ -19,7 +19,8 @@ type Fleet interface {
 	PlanSetup(ctx context.Context, serverUUID string, r SetupRequest) (SetupPlan, error)
 	// ApproveSetup is the only way into setting_up.
 	ApproveSetup(ctx context.Context, serverUUID string, a SetupApproval) (SetupGrant, error)
-	// RaiseRegistration raises an operator's event that needs no input (disable).
+	// RaiseRegistration raises an operator's event that needs no input: disable,
+	// factory_reset, cancel_setup, readmit.
 	RaiseRegistration(ctx context.Context, serverUUID string, e Event) (Registration, error)
 	DeleteRegistration(ctx context.Context, serverUUID string) error
 
@@ -55,6 +56,8 @@ type Fleet interface {
 	// Audit returns entries with a sequence number above after, oldest first.
 	Audit(ctx context.Context, f AuditFilter) ([]AuditEntry, error)
 	VerifyAudit(ctx context.Context) (AuditVerdict, error)
+
+	Exits
 
 	Booters(ctx context.Context) ([]BooterStatus, error)
 	Version(ctx context.Context) (Version, error)
@@ -123,6 +126,8 @@ type ForBooter interface {
 	TakeBundle(ctx context.Context, serverUUID string, r TakeRequest) (TakenBundle, error)
 	SetupComplete(ctx context.Context, serverUUID string, o SetupOutcome) error
 	SetupFailed(ctx context.Context, serverUUID string, o SetupOutcome) error
+
+	BootSecrets
 }
 
 // A BooterFeed holds what changed after the position asked for. Installs are
@@ -255,4 +260,11 @@ type Accounts interface {
 	Login(ctx context.Context, l Login) (Token, error)
 	Operators(ctx context.Context) ([]Operator, error)
 	CreateOperator(ctx context.Context, n NewOperator) (Operator, error)
+	// ChangeOperator changes a person's role or password; tokens of the old
+	// password are dead. The last admin stays one.
+	ChangeOperator(ctx context.Context, name string, c OperatorChange) (Operator, error)
+	// RemoveOperator ends a person's access at once. The last admin stays.
+	RemoveOperator(ctx context.Context, name string) error
+	// ChangePassword is every operator's own.
+	ChangePassword(ctx context.Context, c PasswordChange) error
 }

@@ -127,7 +127,11 @@ type Registration struct {
 	ConsolePin  string `json:"console_tls_spki_sha256_hex,omitempty"`
 
 	// ComesAs is only part of one registration's own answer, not of lists.
-	ComesAs   *ComesAs        `json:"comes_as,omitempty"`
+	ComesAs *ComesAs `json:"comes_as,omitempty"`
+	// Tombstone is set while the machine is kept out because it was expunged.
+	Tombstone    *Expunged        `json:"tombstone,omitempty"`
+	RootPassword *RootPasswordSet `json:"root_password,omitempty"`
+
 	Conflicts []Conflict      `json:"conflicts,omitempty"`
 	Sysinfo   json.RawMessage `json:"sysinfo,omitempty"` // redacted
 }
@@ -166,16 +170,19 @@ type BootRecord struct {
 	KernelArgs  []string    `json:"kernel_args,omitempty"`
 	// Probe is set while only the first-stage script may be served, to learn
 	// the service tag that the allowlist wants.
-	Probe       bool       `json:"probe,omitempty"`
-	ServiceTag  string     `json:"service_tag,omitempty"`
-	SeenUUID    string     `json:"seen_uuid,omitempty"` // option 97 or iPXE, as claimed
-	Arch        int        `json:"arch"`                // option 93
-	Provenance  string     `json:"provenance,omitempty"`
-	FirstSeen   *time.Time `json:"first_seen,omitempty"`
-	LastSeen    *time.Time `json:"last_seen,omitempty"`
-	Note        string     `json:"note,omitempty"`        // why nothing can be served, for people
-	Synthesized bool       `json:"synthesized,omitempty"` // never reported: no row exists
-	Seq         int64      `json:"seq,omitempty"`         // change feed position of its last change
+	Probe      bool       `json:"probe,omitempty"`
+	ServiceTag string     `json:"service_tag,omitempty"`
+	SeenUUID   string     `json:"seen_uuid,omitempty"` // option 97 or iPXE, as claimed
+	Arch       int        `json:"arch"`                // option 93
+	Provenance string     `json:"provenance,omitempty"`
+	FirstSeen  *time.Time `json:"first_seen,omitempty"`
+	LastSeen   *time.Time `json:"last_seen,omitempty"`
+	Note       string     `json:"note,omitempty"` // why nothing can be served, for people
+	// RootPassword is set, for booters, when the machine has one: what it is, is
+	// fetched for one boot at a time.
+	RootPassword bool  `json:"root_password,omitempty"`
+	Synthesized  bool  `json:"synthesized,omitempty"` // never reported: no row exists
+	Seq          int64 `json:"seq,omitempty"`         // change feed position of its last change
 }
 
 // Networking is what a booted machine configures its admin NIC with.

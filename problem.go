@@ -34,6 +34,7 @@ const (
 	CodeNotFound        Code = "not_found"
 	CodeNotAllowed      Code = "method_not_allowed"
 	CodeConflict        Code = "conflict"
+	CodeGone            Code = "gone"
 	CodeTooLarge        Code = "too_large"
 	CodeTooMany         Code = "too_many_requests"
 	CodeInternal        Code = "internal"
@@ -47,6 +48,7 @@ var statuses = map[Code]int{
 	CodeNotFound:        404,
 	CodeNotAllowed:      405,
 	CodeConflict:        409,
+	CodeGone:            410,
 	CodeTooLarge:        413,
 	CodeTooMany:         429,
 	CodeInternal:        500,
@@ -92,6 +94,10 @@ func (p *Problem) Error() string {
 func Problemf(c Code, format string, args ...any) *Problem {
 	return &Problem{Title: strings.ReplaceAll(string(c), "_", " "), Status: statuses[c], Code: c, Detail: fmt.Sprintf(format, args...)}
 }
+
+// TypeExpunged is the type of the problem that a machine gets which was cut off
+// for good and comes with a key of its own.
+const TypeExpunged = "urn:muster:problem:expunged"
 
 // Invalid is a request whose named field is wrong.
 func Invalid(field, format string, args ...any) *Problem {

@@ -34,6 +34,9 @@ type Service interface {
 	// authenticate is a problem of code unauthenticated, whatever the reason;
 	// a source that guesses too often gets too_many_requests.
 	Authenticate(ctx context.Context, bearer, source string) (muster.Caller, error)
+	// Trusted waits for as long as the bearer authenticates, and then says why
+	// it does not any more; nil: ctx ended first.
+	Trusted(ctx context.Context, bearer, source string) error
 	// As is the service as this caller sees it. Access has been decided before.
 	As(c muster.Caller) Session
 	// Ready is nil when requests can be answered (the store is reachable).
@@ -101,6 +104,7 @@ func New(svc Service, o Options) *API {
 	a.audit()
 	a.booters()
 	a.hosts()
+	a.exits()
 	a.spec = a.document()
 	return a
 }

@@ -276,3 +276,43 @@ func (s session) CreateOperator(_ ctx, n muster.NewOperator) (muster.Operator, e
 type seekable struct{ *bytes.Reader }
 
 func (seekable) Close() error { return nil }
+
+func (f *fake) Trusted(c ctx, _, _ string) error {
+	<-c.Done()
+	return nil
+}
+func (s session) Node(_ ctx, id string) (muster.NodeDetail, error) {
+	return answer[muster.NodeDetail](s.f, "Node", id)
+}
+func (s session) RaiseNode(_ ctx, id string, e muster.Event) (muster.Node, error) {
+	return answer[muster.Node](s.f, "RaiseNode", id, e)
+}
+func (s session) ExpungeNode(_ ctx, id string, x muster.Expunge) (muster.NodeDetail, error) {
+	return answer[muster.NodeDetail](s.f, "ExpungeNode", id, x)
+}
+func (s session) AcknowledgeForeign(_ ctx, id string) (muster.NodeDetail, error) {
+	return answer[muster.NodeDetail](s.f, "AcknowledgeForeign", id)
+}
+func (s session) RaiseDisk(_ ctx, id string, e muster.Event) (muster.NodeDisk, error) {
+	return answer[muster.NodeDisk](s.f, "RaiseDisk", id, e)
+}
+func (s session) ExpungeDisk(_ ctx, id string, x muster.Expunge) (muster.NodeDisk, error) {
+	return answer[muster.NodeDisk](s.f, "ExpungeDisk", id, x)
+}
+func (s session) SetRootPassword(_ ctx, u string, p muster.RootPassword) (muster.RootPasswordSet, error) {
+	return answer[muster.RootPasswordSet](s.f, "SetRootPassword", u, p)
+}
+func (s session) ClearRootPassword(_ ctx, u string) error { return s.f.note("ClearRootPassword", u) }
+func (s session) TakeRootPassword(_ ctx, m string, q muster.BootSecretRequest) (muster.BootSecret, error) {
+	return answer[muster.BootSecret](s.f, "TakeRootPassword", m, q)
+}
+func (s session) RotateKey(_ ctx, id string, r muster.KeyRotation) (muster.CreatedKey, error) {
+	return answer[muster.CreatedKey](s.f, "RotateKey", id, r)
+}
+func (s session) ChangeOperator(_ ctx, n string, c muster.OperatorChange) (muster.Operator, error) {
+	return answer[muster.Operator](s.f, "ChangeOperator", n, c)
+}
+func (s session) RemoveOperator(_ ctx, n string) error { return s.f.note("RemoveOperator", n) }
+func (s session) ChangePassword(_ ctx, c muster.PasswordChange) error {
+	return s.f.note("ChangePassword", c)
+}

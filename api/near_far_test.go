@@ -167,6 +167,29 @@ var questions = []question{
 	q1("Login", "", everything.Login),
 	q0("Operators", "admin", everything.Operators),
 	q1("CreateOperator", "admin", everything.CreateOperator),
+	q1("Node", "viewer", everything.Node),
+	q0("RaiseNode", "key-full", func(e everything, c context.Context) (muster.Node, error) {
+		return e.RaiseNode(c, "n", "graceful_remove")
+	}),
+	q2("ExpungeNode", "admin", everything.ExpungeNode),
+	q1("AcknowledgeForeign", "admin", everything.AcknowledgeForeign),
+	q0("RaiseDisk", "admin", func(e everything, c context.Context) (muster.NodeDisk, error) {
+		return e.RaiseDisk(c, "d", "remove_disk")
+	}),
+	q0("RaiseDisk keep", "admin", func(e everything, c context.Context) (muster.NodeDisk, error) {
+		return e.RaiseDisk(c, "d", "keep_disk")
+	}),
+	q2("ExpungeDisk", "admin", everything.ExpungeDisk),
+	q0("Readmit", "admin", func(e everything, c context.Context) (muster.Registration, error) {
+		return e.RaiseRegistration(c, "u", "readmit")
+	}),
+	q2("SetRootPassword", "admin", everything.SetRootPassword),
+	q1("ClearRootPassword", "admin", none(everything.ClearRootPassword)),
+	q2("TakeRootPassword", "key-booter", everything.TakeRootPassword),
+	q2("RotateKey", "admin", everything.RotateKey),
+	q2("ChangeOperator", "admin", everything.ChangeOperator),
+	q1("RemoveOperator", "admin", none(everything.RemoveOperator)),
+	q1("ChangePassword", "viewer", none(everything.ChangePassword)),
 }
 
 // TestNearAndFar asks every question of the service itself and of a client far

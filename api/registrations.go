@@ -15,7 +15,7 @@ type registrationQuery struct {
 
 type uuidEvent struct {
 	UUID  string `path:"uuid" maxLength:"64"`
-	Event string `path:"event" maxLength:"64" doc:"an operator's event that needs no input: cancel-setup or disable"`
+	Event string `path:"event" maxLength:"64" doc:"an operator's event that needs no input: cancel-setup, disable or factory-reset"`
 }
 
 // event is the operator's event that the last segment of a path stands for.
@@ -56,11 +56,14 @@ func (a *API) registrations() {
 		func(ctx context.Context, s Session, in *uuidBody[muster.TicketRequest]) (muster.Ticket, error) {
 			return s.IssueTicket(ctx, in.UUID, in.Body)
 		})
-	add(a, op{method: post, path: "/v1/registrations/{uuid}/{event}", id: "raise-registration", summary: "Raise an operator's event (cancel-setup, disable)", acts: change},
+	add(a, op{method: post, path: "/v1/registrations/{uuid}/{event}", id: "raise-registration", summary: "Raise an operator's event (cancel-setup, disable, factory-reset)", acts: change},
 		func(ctx context.Context, s Session, in *uuidEvent) (muster.Registration, error) {
 			e, err := event(lifecycle.Registrations, "a registration", in.Event)
 			if err != nil {
 				return muster.Registration{}, err
+			}
+			if e == lifecycle.Readmit { // it has a route of its own, for fewer callers
+				return muster.Registration{}, muster.Problemf(muster.CodeForbidden, "to readmit takes an admin in person")
 			}
 			return s.RaiseRegistration(ctx, in.UUID, e)
 		})

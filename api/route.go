@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"strings"
@@ -80,8 +81,13 @@ func add[I, O any](a *API, o op, f func(ctx context.Context, s Session, in *I) (
 			var end context.CancelFunc
 			ctx, end = a.untilDrained(ctx)
 			defer end()
+			ctx, end = a.whileTrusted(ctx)
+			defer end()
 		}
 		out, err := f(ctx, sessionOf(ctx), in)
+		if lost := distrusted(ctx); lost != nil {
+			return nil, a.problemOf(ctx, lost)
+		}
 		if err != nil {
 			return nil, a.problemOf(ctx, err)
 		}
@@ -119,6 +125,44 @@ func (a *API) untilDrained(ctx context.Context) (context.Context, context.Cancel
 	return ctx, func() { stop(); cancel() }
 }
 
+// A held bearer is what a request came with, for those who wait.
+type held struct{ bearer, source string }
+
+type heldKey struct{}
+
+// whileTrusted ends ctx when the caller's key or token does: nobody waits, or
+// is answered, with a secret that was revoked meanwhile. Call it for everything
+// that goes on for long.
+func (a *API) whileTrusted(ctx context.Context) (context.Context, context.CancelFunc) {
+	h, ok := ctx.Value(heldKey{}).(held)
+	if !ok { // anonymous
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := a.svc.Trusted(ctx, h.bearer, h.source); err != nil {
+			cancel(lostTrust{err})
+		}
+	}()
+	return ctx, func() { cancel(nil); <-done }
+}
+
+// lostTrust is the cause of an end by whileTrusted.
+type lostTrust struct{ error }
+
+func (l lostTrust) Unwrap() error { return l.error }
+
+// distrusted is why the caller may not be answered any more, or nil.
+func distrusted(ctx context.Context) error {
+	var l lostTrust
+	if errors.As(context.Cause(ctx), &l) {
+		return l.error
+	}
+	return nil
+}
+
 type sessionKey struct{}
 
 func sessionOf(ctx context.Context) Session { return ctx.Value(sessionKey{}).(Session) }
@@ -142,6 +186,7 @@ func (a *API) admit(ctx huma.Context, next func(huma.Context)) {
 		}
 		c.Source = caller.Source
 		caller = c
+		ctx = huma.WithValue(ctx, heldKey{}, held{bearer, caller.Source})
 	}
 	if q, ok := ctx.Context().Value(askedKey{}).(*asked); ok {
 		q.caller = caller

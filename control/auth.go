@@ -23,12 +23,12 @@ func (c *Control) Authenticate(ctx context.Context, bearer, source string) (must
 		return muster.Caller{}, err
 	}
 	mark := c.keys.mark()
-	caller, err := c.store.Authenticate(ctx, now, bearer, source)
+	caller, until, err := c.store.AuthenticateUntil(ctx, now, bearer, source)
 	if muster.IsCode(err, muster.CodeUnauthenticated) {
 		c.logins.failed(now, source)
 	}
 	if err == nil {
-		c.keys.put(now, mark, bearer, caller)
+		c.keys.put(now, mark, bearer, caller, until)
 	}
 	return caller, err
 }
@@ -114,8 +114,8 @@ const (
 	// control plane, or musterd's offline commands) a secret may still be
 	// believed. One by this process is seen by the next request.
 	cacheLag = 250 * time.Millisecond
-	// cacheAge bounds how long a secret that can expire is believed; an agent's
-	// key cannot.
+	// cacheAge bounds how long a secret is believed without another look at the
+	// store; an agent's key, which every heartbeat carries, is believed longer.
 	cacheAge      = 5 * time.Second
 	cacheAgentAge = 10 * time.Minute
 	cacheSize     = 50_000
@@ -169,10 +169,15 @@ func (a *authCache) mark() int64 {
 	return a.flushes
 }
 
-func (a *authCache) put(now time.Time, mark int64, secret string, c muster.Caller) {
+// put believes a secret for a while, and never beyond its own end.
+func (a *authCache) put(now time.Time, mark int64, secret string, c muster.Caller, ends *time.Time) {
 	age := cacheAge
 	if c.Scope == muster.ScopeAgent {
 		age = cacheAgentAge
+	}
+	until := now.Add(age)
+	if ends != nil && ends.Before(until) {
+		until = *ends
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -182,18 +187,18 @@ func (a *authCache) put(now time.Time, mark int64, secret string, c muster.Calle
 	if len(a.known) >= cacheSize {
 		a.flush()
 	}
-	a.known[sha256.Sum256([]byte(secret))] = believed{c, now.Add(age)}
+	a.known[sha256.Sum256([]byte(secret))] = believed{c, until}
 }
 
 // keepsKeys are the frequent changes that end no secret. Anything else, known
 // or not, empties the cache.
 var keepsKeys = func() map[string]bool {
 	m := map[string]bool{"conflict": true, "session_lost": true, "reconnected": true, "add_image": true, "set_policy": true,
-		"login": true, "create_key": true, "create_operator": true}
+		"login": true, "deliver_root_password": true, "create_key": true, "create_operator": true}
 	for _, e := range []muster.Event{
 		lifecycle.Sight, lifecycle.Admit, lifecycle.StartProbe, lifecycle.Dismiss, lifecycle.SetRecord, lifecycle.Enroll,
 		lifecycle.Announce, lifecycle.Survey, lifecycle.ApproveSetup, lifecycle.Take, lifecycle.SetupComplete,
-		lifecycle.Refresh, lifecycle.Confirm, lifecycle.Approve, lifecycle.Deliver,
+		lifecycle.Refresh, lifecycle.Confirm, lifecycle.Quiesced, lifecycle.Resumed, lifecycle.Approve, lifecycle.Deliver,
 	} {
 		m[string(e)] = true
 	}

@@ -68,6 +68,9 @@ func (s session) Feed(ctx context.Context, booter string, after int64, wait time
 	if err := checkBooter(booter); err != nil {
 		return muster.BooterFeed{}, err
 	}
+	if after > 0 { // it has followed so far, by its own word
+		s.store.Followed(s.now(), booter, after)
+	}
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	f, err := s.store.BooterFeed(ctx, after)

@@ -28,7 +28,10 @@ type Facts struct {
 	TagWanted     bool // the allowlist has service tags, and this machine's is not known
 	NetworkKnown  bool // the request came from one of the boot policy's networks
 	AddressFree   bool // that network has a free address
-	NothingPlaced bool // nothing but base modules is placed on the node
+	NothingPlaced bool // nothing but base, per-node and per-disk modules is placed on the node
+	NoReservation bool // no placement is reserved on the node, waiting to be placed
+	NoMove        bool // no unfinished move names the node
+	Acknowledged  bool // an operator has acknowledged every foreign workload that runs there
 	Inventory     bool // the node's inventory has arrived
 	NothingRuns   bool // the host reports that it stopped what could not move
 	HostConfirmed bool // the host has confirmed that it no longer uses the disk, or is gone
@@ -124,7 +127,10 @@ var (
 	tagWanted     = outside("tag wanted", "the allowlist goes by service tag, and its own is not known yet", "its service tag is known, or nothing asks for it", func(f *Facts) *bool { return &f.TagWanted })
 	networkKnown  = outside("network", "it came in on one of the boot policy's networks", "it came in on none of the boot policy's networks", func(f *Facts) *bool { return &f.NetworkKnown })
 	addressFree   = outside("address free", "its network has a free address", "its network has no free address left", func(f *Facts) *bool { return &f.AddressFree })
-	nothingPlaced = outside("nothing placed", "nothing but base modules is placed on its node", "its node still holds placements: remove the node gracefully, or expunge it", func(f *Facts) *bool { return &f.NothingPlaced })
+	nothingPlaced = outside("nothing placed", "nothing but base modules is placed on its node", "its node still holds placements: move them away or remove them, or expunge the node", func(f *Facts) *bool { return &f.NothingPlaced })
+	noReservation = outside("no reservation", "no placement is reserved on its node", "a placement is reserved on its node and about to land there: wait until it has, or withdraw it", func(f *Facts) *bool { return &f.NoReservation })
+	noMove        = outside("no move", "no unfinished move names its node", "an unfinished move names its node: let the move end, or cancel it", func(f *Facts) *bool { return &f.NoMove })
+	acknowledged  = outside("foreign acknowledged", "nothing foreign runs there that no operator has acknowledged", "workloads that are not muster's run there: look at them, then acknowledge them (muster node acknowledge-foreign)", func(f *Facts) *bool { return &f.Acknowledged })
 	inventoryIn   = outside("inventory", "its inventory has arrived", "its inventory has not arrived yet", func(f *Facts) *bool { return &f.Inventory })
 	nothingRuns   = outside("nothing runs", "nothing runs on it any more", "something still runs on it", func(f *Facts) *bool { return &f.NothingRuns })
 	hostConfirmed = outside("host confirmed", "its host has confirmed that it no longer uses the disk", "its host has not confirmed yet that it no longer uses the disk", func(f *Facts) *bool { return &f.HostConfirmed })
@@ -216,6 +222,6 @@ var (
 func (f *Facts) all() []*bool {
 	return []*bool{&f.Epoch, &f.Session, &f.SessionAlive, &f.OtherSession, &f.OtherKey, &f.Proof, &f.Surveyed, &f.PlanSeen,
 		&f.Layout, &f.Confirmed, &f.EnrollmentPI, &f.Code, &f.SameMachine, &f.Overdue, &f.WindowOpen, &f.Admitted, &f.TokenGood, &f.MayReplace, &f.AutoEnroll, &f.OnAllowlist,
-		&f.TagWanted, &f.NetworkKnown, &f.AddressFree, &f.NothingPlaced, &f.Inventory, &f.NothingRuns, &f.HostConfirmed,
+		&f.TagWanted, &f.NetworkKnown, &f.AddressFree, &f.NothingPlaced, &f.NoReservation, &f.NoMove, &f.Acknowledged, &f.Inventory, &f.NothingRuns, &f.HostConfirmed,
 		&f.CaseAllows, &f.Incumbent, &f.OwnUUID, &f.Unwanted}
 }

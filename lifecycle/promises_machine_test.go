@@ -100,7 +100,7 @@ var machineSteps = []stepPromise{
 		if s.old.Registration == NoRegistration {
 			want.Registration, want.Machine = muster.AwaitingSetup, muster.MachineKnown
 		}
-		return s.e == Announce && !(s.next.Equal(want) && s.f.SameMachine && (s.f.Admitted || s.old.Registration != NoRegistration) && (s.old.Tombstone == NoTombstone || s.old.Registration != NoRegistration))
+		return s.e == Announce && !(s.next.Equal(want) && s.f.SameMachine && (s.f.Admitted || s.old.Registration != NoRegistration) && s.old.Tombstone == NoTombstone)
 	}},
 	{"a survey is written down only for a machine that waits, from the session that announced", func(s *step) bool {
 		return s.e == Survey && (s.changed() || s.old.Registration != muster.AwaitingSetup || !s.f.Session)
@@ -130,8 +130,8 @@ var machineSteps = []stepPromise{
 		want.Claim = NoClaim
 		return s.e == ExpireCode && !(s.old.Claim == ClaimOpen && s.next.Equal(want))
 	}},
-	{"a factory reset needs an operator, an empty node, an enrollment image, and no tombstone", func(s *step) bool {
-		return s.e == FactoryReset && !s.already() && !(s.info.By == Operator && s.f.NothingPlaced && s.f.EnrollmentPI && s.old.Tombstone == NoTombstone &&
+	{"a factory reset needs an operator, a node with nothing on it, on its way to it or foreign, an enrollment image, and no tombstone", func(s *step) bool {
+		return s.e == FactoryReset && !s.already() && !(s.info.By == Operator && mayReset(s.f) && s.old.Tombstone == NoTombstone &&
 			among(s.old.Registration, muster.Approved, muster.Disabled))
 	}},
 	{"a factory reset leaves a machine that waits, without node or image", func(s *step) bool {
@@ -186,4 +186,9 @@ var machineSteps = []stepPromise{
 		want.Tombstone = NoTombstone
 		return s.e == Readmit && !s.next.Equal(want)
 	}},
+}
+
+// mayReset is what has to be so outside for a factory reset.
+func mayReset(f *Facts) bool {
+	return f.NothingPlaced && f.NoReservation && f.NoMove && f.Acknowledged && f.EnrollmentPI
 }

@@ -17,7 +17,7 @@ var possible = []stepPromise{
 		return s.e == Approve && s.old.Claim == ClaimOpen && s.f.Code
 	}},
 	{"an announcement is ruled for every state", func(s *step) bool {
-		return s.e == Announce && s.f.SameMachine && (s.old.Registration != NoRegistration || s.old.Tombstone == NoTombstone && s.f.Admitted)
+		return s.e == Announce && s.f.SameMachine && s.old.Tombstone == NoTombstone && (s.old.Registration != NoRegistration || s.f.Admitted)
 	}},
 	{"a machine that waits can be surveyed", func(s *step) bool {
 		return s.e == Survey && s.old.Registration == muster.AwaitingSetup && s.f.Session
@@ -50,7 +50,7 @@ var possible = []stepPromise{
 		return s.e == Delete && (s.old.Registration == NoRegistration || s.f.NothingPlaced && among(s.old.Registration, muster.Pending, muster.AwaitingSetup, muster.Disabled))
 	}},
 	{"a machine in or out of service can be sent back to its first boot", func(s *step) bool {
-		return s.e == FactoryReset && among(s.old.Registration, muster.Approved, muster.Disabled) && s.f.NothingPlaced && s.f.EnrollmentPI && s.old.Tombstone == NoTombstone
+		return s.e == FactoryReset && among(s.old.Registration, muster.Approved, muster.Disabled) && mayReset(s.f) && s.old.Tombstone == NoTombstone
 	}},
 	{"a tombstone can be lifted once the node is gone", func(s *step) bool { return s.e == Readmit && gone(s.old) }},
 	{"every NIC can be seen, set, rescued and decommissioned, whatever its state", func(s *step) bool {

@@ -28,7 +28,7 @@ func TestRefusals(t *testing.T) {
 	}{
 		{"a live machine is deleted",
 			State{Registration: muster.Approved, Credential: Live, NodePolicy: muster.PolicyInService, NodeState: muster.NodeInService}, Delete, -1, everything,
-			409, "cannot delete M: the registration is approved", "approved", "disable"},
+			409, "cannot delete M: the registration is approved", "approved", "disable factory-reset"},
 		{"an approval is replayed",
 			State{Registration: muster.SettingUp, Credential: Reserved, Bundle: BundleReady}, ApproveSetup, -1, everything,
 			409, "cannot approve-setup M: the registration is setting_up", "setting_up", "cancel-setup"},

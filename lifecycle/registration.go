@@ -52,7 +52,8 @@ func registrationRows() []*lifecycle {
 
 				{On: Announce, From: in(none), Needs: all(untombstoned, sameMachine, admitted), To: awaiting},
 				{On: Announce, From: in(awaiting), Needs: all(sameMachine), Stay: true, Doc: "sysinfo is refreshed"},
-				{On: Announce, From: in(pending, appr, disabled, setting), Needs: all(sameMachine), Stay: true, Doc: "only last_seen moves"},
+				{On: Announce, From: in(pending, appr, setting), Needs: all(sameMachine), Stay: true, Doc: "only last_seen moves"},
+				{On: Announce, From: in(disabled), Needs: all(untombstoned, sameMachine), Stay: true, Doc: "only last_seen moves"},
 				{On: Survey, From: in(awaiting), Needs: all(session), Stay: true, Doc: "the disks are written down"},
 
 				{On: ApproveSetup, From: in(awaiting), Needs: all(sessionAlive, surveyed, layout, planSeen, confirmed), To: setting, Doc: "the only way in; a new epoch"},
@@ -70,7 +71,7 @@ func registrationRows() []*lifecycle {
 
 				{On: Disable, From: in(pending, appr), To: disabled},
 				{On: Disable, From: in(disabled), Already: true},
-				{On: FactoryReset, From: in(appr, disabled), Needs: all(untombstoned, nothingPlaced, enrollmentPI), To: awaiting},
+				{On: FactoryReset, From: in(appr, disabled), Needs: all(untombstoned, nothingPlaced, noReservation, noMove, acknowledged, enrollmentPI), To: awaiting},
 				{On: FactoryReset, From: in(awaiting), Already: true},
 				{On: Delete, From: in(pending, awaiting, disabled), Needs: all(nothingPlaced), To: none},
 				{On: Delete, From: in(none), Already: true},

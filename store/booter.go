@@ -39,6 +39,9 @@ func (s *Store) BooterFeed(ctx context.Context, after int64) (muster.BooterFeed,
 			return err
 		}
 		f.Records = bare(found)
+		if err := markPasswords(r, f.Records); err != nil {
+			return err
+		}
 		p, err := findPolicy(r)
 		if err != nil {
 			return err

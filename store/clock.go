@@ -9,7 +9,7 @@ import (
 )
 
 // Expired says what the clock ended.
-type Expired struct{ Setups, Codes, Keys, Rescues, Probes, Windows int }
+type Expired struct{ Setups, Codes, Keys, Rescues, Probes, Windows, Nodes int }
 
 var (
 	setupsDue  = define("clock/setups", `SELECT server_uuid FROM registrations WHERE state = 'setting_up' AND (setup_deadline IS NULL OR setup_deadline <= $1) ORDER BY server_uuid`)
@@ -39,6 +39,7 @@ func (s *Store) Expire(ctx context.Context, now time.Time) (Expired, error) {
 		{rescuesDue, now, &done.Rescues, (*tx).expireRescue},
 		{windowsDue, now, &done.Windows, (*tx).expireWindow},
 		{probesDue, now.Add(-lifecycle.ProbeDeadline), &done.Probes, (*tx).expireProbe},
+		{nodesDue, now, &done.Nodes, (*tx).settleNode},
 	} {
 		var keys []string
 		err := s.read(ctx, "looking for what is overdue", func(r *reading) error {

@@ -52,6 +52,12 @@ func findImage(from source, q *query, key string) (i muster.Image, found bool, e
 	return i, found, err
 }
 
+// imageKnown tells whether a manifest is there to boot from.
+func imageKnown(from source, digest string) (bool, error) {
+	_, found, err := findImage(from, imageByDigest, digest)
+	return found, err
+}
+
 // byReference finds an image by name or by the digest of its manifest.
 func byReference(from source, ref string) (muster.Image, bool, error) {
 	if strings.HasPrefix(ref, "sha256:") {

@@ -13,8 +13,8 @@ import (
 
 // tables are every table of ours, with the columns that may differ between two
 // states that are the same for people.
-var tables = []string{"api_keys", "audit", "audit_head", "boot_policy", "boot_records", "booters", "disks", "enrolment_tokens", "images",
-	"nodes", "operators", "registrations", "sysinfos", "ticket_keys", "tokens", "windows"}
+var tables = []string{"api_keys", "audit", "audit_head", "boot_policy", "boot_records", "booters", "dead_keys", "disks", "enrolment_tokens", "foreign_workloads", "images", "moves",
+	"nodes", "operators", "placements", "registrations", "root_passwords", "sysinfos", "ticket_keys", "tokens", "tombstones", "windows"}
 
 // dump is everything in the database, as text.
 func dump(t testing.TB, db *sql.DB) string {
@@ -109,6 +109,18 @@ SELECT a.subject FROM audit a JOIN registrations r ON a.subject = 'registration/
 SELECT server_uuid FROM registrations WHERE state = 'disabled' AND NOT was_disabled`,
 	"a window with more taken than it had": `
 SELECT kind FROM windows WHERE slots IS NOT NULL AND taken > slots OR slots = taken AND ended = ''`,
+	"a tombstoned machine that is let in": `
+SELECT t.server_uuid FROM tombstones t JOIN registrations r ON r.server_uuid = t.server_uuid WHERE r.state <> 'disabled'`,
+	"a tombstoned machine's record that serves": `
+SELECT b.mac FROM tombstones t JOIN boot_records b ON b.server_uuid = t.server_uuid WHERE b.state <> 'decommissioned'`,
+	"an expunged node that is there without a tombstone": `
+SELECT n.node_id FROM nodes n LEFT JOIN tombstones t ON t.server_uuid = n.server_uuid WHERE n.policy = 'expunged' AND n.state <> 'decommissioned' AND t.server_uuid IS NULL`,
+	"a placement on a node that is gone": `
+SELECT p.placement_id FROM placements p JOIN nodes n ON n.node_id = p.node_id WHERE n.state = 'decommissioned' AND p.state IN ('reserved', 'placed', 'moving')`,
+	"a root password of no member": `
+SELECT p.server_uuid FROM root_passwords p JOIN registrations r ON r.server_uuid = p.server_uuid WHERE r.state = 'awaiting_setup'`,
+	"a dead key that lives": `
+SELECT d.id FROM dead_keys d JOIN api_keys k ON k.id = d.id`,
 	"a gap in the chain": `
 SELECT CAST(h.seq AS text) FROM audit_head h WHERE h.seq <> (SELECT count(*) FROM audit)`,
 }

@@ -15,11 +15,11 @@ INSERT INTO api_keys (id, scope, secret_hash, comment, server_uuid, created_at, 
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`)
 
 	keyByID = define("keys/get", `
-SELECT id, scope, comment, server_uuid, created_at, created_by, expires_at, last_used, secret_hash
+SELECT id, scope, comment, server_uuid, created_at, created_by, expires_at, last_used, rotated_at, old_until, secret_hash
 FROM api_keys WHERE id = $1`)
 
 	keysAll = define("keys/list", `
-SELECT id, scope, comment, server_uuid, created_at, created_by, expires_at, last_used, secret_hash
+SELECT id, scope, comment, server_uuid, created_at, created_by, expires_at, last_used, rotated_at, old_until, secret_hash
 FROM api_keys ORDER BY created_at, id`)
 
 	dropKey      = define("keys/drop", `DELETE FROM api_keys WHERE id = $1`)
@@ -90,9 +90,10 @@ func (s *Store) Keys(ctx context.Context) ([]muster.APIKey, error) {
 
 func scanKey(scan func(...any) error) (k muster.APIKey, hash []byte, err error) {
 	var created int64
-	var expires, used *int64
-	err = scan(&k.ID, &k.Scope, &k.Comment, &k.ServerUUID, &created, &k.CreatedBy, &expires, &used, &hash)
+	var expires, used, rotated, until *int64
+	err = scan(&k.ID, &k.Scope, &k.Comment, &k.ServerUUID, &created, &k.CreatedBy, &expires, &used, &rotated, &until, &hash)
 	k.CreatedAt, k.ExpiresAt, k.LastUsed = fromMicro(created), fromMicroPtr(expires), fromMicroPtr(used)
+	k.RotatedAt, k.OldUntil = fromMicroPtr(rotated), fromMicroPtr(until)
 	return k, hash, err
 }
 
@@ -133,39 +134,52 @@ func findKeyHash(r source, id string) (k muster.APIKey, hash []byte, found bool,
 }
 
 // Authenticate finds who speaks with a secret: an API key or an operator's
-// token. Whatever is wrong with it, the answer is the same.
+// token. Whatever is wrong with it, the answer is the same, but for a key that
+// died with an expunged machine.
 func (s *Store) Authenticate(ctx context.Context, now time.Time, secret, source string) (muster.Caller, error) {
+	c, _, err := s.AuthenticateUntil(ctx, now, secret, source)
+	return c, err
+}
+
+// AuthenticateUntil is Authenticate that also says when the secret ends by
+// itself; nil: never.
+func (s *Store) AuthenticateUntil(ctx context.Context, now time.Time, secret, source string) (c muster.Caller, until *time.Time, err error) {
 	if id, ok := splitSecret(keyPrefix, secret); ok {
 		return s.authenticateKey(ctx, now, id, secret, source)
 	}
 	if id, ok := splitSecret(tokenPrefix, secret); ok {
 		return s.authenticateToken(ctx, now, id, secret, source)
 	}
-	return muster.Caller{}, unauthenticated()
+	return muster.Caller{}, nil, unauthenticated()
 }
 
 func unauthenticated() error {
 	return muster.Problemf(muster.CodeUnauthenticated, "this key or token is not known, has expired, or was revoked")
 }
 
-func (s *Store) authenticateKey(ctx context.Context, now time.Time, id, secret, source string) (muster.Caller, error) {
-	var c muster.Caller
-	err := s.read(ctx, "authenticating", func(r *reading) error {
+func (s *Store) authenticateKey(ctx context.Context, now time.Time, id, secret, source string) (c muster.Caller, until *time.Time, err error) {
+	err = s.read(ctx, "authenticating", func(r *reading) error {
 		k, hash, found, err := findKeyHash(r, id)
 		if err != nil {
 			return err
 		}
-		if !equal(hash, hashed(secret)) || !found || k.ExpiresAt != nil && !now.Before(*k.ExpiresAt) {
+		if !found {
+			return expunged(r, id, secret)
+		}
+		if until, err = secretEnds(r, k, hash, hashed(secret)); err != nil {
+			return err
+		}
+		if until != nil && !now.Before(*until) {
 			return unauthenticated()
 		}
 		c = muster.Caller{KeyID: k.ID, Scope: k.Scope, ServerUUID: k.ServerUUID, Source: source}
 		return nil
 	})
 	if err != nil {
-		return muster.Caller{}, err
+		return muster.Caller{}, nil, err
 	}
 	s.seen.key(c.KeyID, now)
-	return c, nil
+	return c, until, nil
 }
 
 func printable(s string) bool {

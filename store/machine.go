@@ -2,7 +2,6 @@ package store
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"muster.internal"
@@ -19,6 +18,9 @@ type machine struct {
 	boots []*record
 	node  muster.Node
 	disks []*disk
+	tomb  *tombstone // nil: nothing keeps it out
+
+	reason string // of the expunge that is being written
 }
 
 // load reads a machine with the records bound to it, those of the MACs it
@@ -54,6 +56,9 @@ func findMachine(from source, uuid string, macs ...string) (*machine, error) {
 		}
 		m.boots = append(m.boots, r)
 	}
+	if m.tomb, err = findTombstone(from, uuid); err != nil {
+		return nil, err
+	}
 	if m.node, err = findNode(from, uuid); err != nil {
 		return nil, err
 	}
@@ -82,6 +87,9 @@ func (m *machine) look() lifecycle.State {
 	}
 	if m.reg.wasDisabled {
 		s.Past = lifecycle.WasDisabled
+	}
+	if m.tomb != nil {
+		s.Tombstone = lifecycle.Tombstoned
 	}
 	if m.reg.AssignedPI != nil {
 		s.Image = lifecycle.Assigned
@@ -116,10 +124,15 @@ func refusal(err error, subject string) error {
 // save writes the difference between the machine and next, and whatever else
 // was changed in its registration, at seq in the feed.
 func (t *tx) save(m *machine, next lifecycle.State, seq int64) error {
-	if next.Tombstone != lifecycle.NoTombstone {
-		return fmt.Errorf("machine %s: tombstones are not kept yet", m.uuid)
-	}
 	old := m.look()
+	if err := t.saveTombstone(m, next, seq); err != nil {
+		return err
+	}
+	if leaves(old, next) {
+		if _, err := t.exec(dropRootPassword, m.uuid); err != nil {
+			return err
+		}
+	}
 	for i, r := range m.boots {
 		if next.Boots[i] == old.Boots[i] {
 			continue
@@ -138,9 +151,25 @@ func (t *tx) save(m *machine, next lifecycle.State, seq int64) error {
 	return t.saveRegistration(m, next, seq)
 }
 
+// leaves tells whether the machine is no longer the member that it was: what it
+// comes back as, if it does, has no password from before.
+func leaves(old, next lifecycle.State) bool {
+	return next.Registration == lifecycle.NoRegistration ||
+		next.Registration == muster.AwaitingSetup && (old.Registration == muster.Approved || old.Registration == muster.Disabled) ||
+		old.NodeState != muster.NodeDecommissioned && next.NodeState == muster.NodeDecommissioned ||
+		old.Tombstone != next.Tombstone
+}
+
 func (t *tx) saveRegistration(m *machine, next lifecycle.State, seq int64) error {
 	r := m.reg
 	if r.credential != lifecycle.NoCredential && next.Credential == lifecycle.NoCredential {
+		// A machine that was a member may be expunged later, and must then be
+		// told so when it comes with its key.
+		if m.had == muster.Approved {
+			if _, err := t.exec(buryKey, m.uuid, micro(t.now)); err != nil {
+				return err
+			}
+		}
 		if err := t.dropCredential(m.uuid); err != nil {
 			return err
 		}
@@ -164,9 +193,19 @@ func (t *tx) saveRegistration(m *machine, next lifecycle.State, seq int64) error
 		r.ApprovedAt = nil
 	}
 	r.seq = seq
+	if m.tomb != nil {
+		if _, err := t.exec(expungeKeys, m.uuid); err != nil {
+			return err
+		}
+	}
 	if r.State == lifecycle.NoRegistration {
 		if m.had == lifecycle.NoRegistration {
 			return nil
+		}
+		for _, q := range []*query{dropForeign, forgetKeys} {
+			if _, err := t.exec(q, m.uuid); err != nil {
+				return err
+			}
 		}
 		if _, err := t.exec(dropSysinfo, m.uuid); err != nil {
 			return err

@@ -181,9 +181,8 @@ func (s *Store) Login(ctx context.Context, now time.Time, source string, l muste
 	return tok, err
 }
 
-func (s *Store) authenticateToken(ctx context.Context, now time.Time, id, secret, source string) (muster.Caller, error) {
-	var c muster.Caller
-	err := s.read(ctx, "authenticating", func(r *reading) error {
+func (s *Store) authenticateToken(ctx context.Context, now time.Time, id, secret, source string) (c muster.Caller, until *time.Time, err error) {
+	err = s.read(ctx, "authenticating", func(r *reading) error {
 		var hash []byte
 		var expires int64
 		who := muster.Caller{Source: source}
@@ -191,11 +190,12 @@ func (s *Store) authenticateToken(ctx context.Context, now time.Time, id, secret
 		if err != nil {
 			return err
 		}
-		if !equal(hash, hashed(secret)) || !found || !now.Before(fromMicro(expires)) {
+		at := fromMicro(expires)
+		if !equal(hash, hashed(secret)) || !found || !now.Before(at) {
 			return unauthenticated()
 		}
-		c = who
+		c, until = who, &at
 		return nil
 	})
-	return c, err
+	return c, until, err
 }

@@ -20,6 +20,10 @@ func (s *Store) Registrations(ctx context.Context, f muster.RegistrationFilter) 
 	rs := []muster.Registration{}
 	err := s.read(ctx, "listing registrations", func(r *reading) error {
 		rs = rs[:0]
+		expunged, err := tombstones(r)
+		if err != nil {
+			return err
+		}
 		q, args := listRegistrations, []any{f.After, limit(f.Limit)}
 		if f.State != "" {
 			q, args = listRegistrationsIn, []any{string(f.State), f.After, limit(f.Limit)}
@@ -27,7 +31,9 @@ func (s *Store) Registrations(ctx context.Context, f muster.RegistrationFilter) 
 		return r.each(q, args, func(scan func(...any) error) error {
 			reg, err := scanRegistration(scan)
 			if err == nil {
-				rs = append(rs, s.public(reg))
+				p := s.public(reg)
+				p.Tombstone = expunged[p.ServerUUID]
+				rs = append(rs, p)
 			}
 			return err
 		})
@@ -59,6 +65,15 @@ func (s *Store) Registration(ctx context.Context, serverUUID string) (muster.Reg
 			as := m.comesAs(false)
 			found.ComesAs = &as
 		}
+		if x := m.tomb; x != nil {
+			found.Tombstone = &x.Expunged
+			if x.Booters, err = s.confirmations(r, x.Seq); err != nil {
+				return err
+			}
+		}
+		if found.RootPassword, err = findRootPassword(r, serverUUID); err != nil {
+			return err
+		}
 		var document string
 		if ok, err := r.get(getSysinfo, []any{serverUUID}, &document); err != nil || !ok {
 			return err
@@ -76,8 +91,10 @@ func unknownMachine(uuid string) error {
 // operatorEvents are those that need no input, with the reason that people are
 // shown afterwards.
 var operatorEvents = map[muster.Event]string{
-	lifecycle.Disable:     "",
-	lifecycle.CancelSetup: "the setup was cancelled by an operator",
+	lifecycle.Disable:      "",
+	lifecycle.FactoryReset: "",
+	lifecycle.Readmit:      "",
+	lifecycle.CancelSetup:  "the setup was cancelled by an operator",
 }
 
 // RaiseRegistration raises an operator's event that needs no input.
@@ -92,10 +109,20 @@ func (s *Store) RaiseRegistration(ctx context.Context, now time.Time, by muster.
 		if err != nil {
 			return err
 		}
+		if e == lifecycle.Readmit && m.tomb != nil { // it outlives the registration
+			err = t.readmit(m)
+			found = m.reg.Registration
+			return err
+		}
 		if m.had == lifecycle.NoRegistration {
 			return unknownMachine(serverUUID)
 		}
-		if err := t.end(m, e, lifecycle.Facts{}, reason); err != nil {
+		if e == lifecycle.FactoryReset {
+			err = t.reset(m)
+		} else {
+			err = t.end(m, e, lifecycle.Facts{}, reason)
+		}
+		if err != nil {
 			return err
 		}
 		found = m.reg.Registration
@@ -138,9 +165,17 @@ func (s *Store) DeleteRegistration(ctx context.Context, now time.Time, by muster
 		if err != nil {
 			return err
 		}
-		// Nothing can be placed on a node yet.
-		next, changed, err := m.raise(lifecycle.Delete, lifecycle.Facts{NothingPlaced: true})
+		h, err := findHoldings(t, m)
+		if err != nil {
+			return err
+		}
+		var f lifecycle.Facts
+		h.facts(lifecycle.Delete, &f)
+		next, changed, err := m.raise(lifecycle.Delete, f)
 		if err != nil || !changed {
+			return h.name(err)
+		}
+		if err := t.leave(m, muster.PlacementRemoved); err != nil {
 			return err
 		}
 		d := detail{"from": m.had, "hostname": m.reg.Hostname, "serial": m.reg.Serial}
@@ -156,6 +191,52 @@ func (s *Store) DeleteRegistration(ctx context.Context, now time.Time, by muster
 		}
 		return t.save(m, next, seq)
 	})
+}
+
+// reset sends a machine back to its first boot. It destroys no data itself.
+func (t *tx) reset(m *machine) error {
+	policy, err := findPolicy(t)
+	if err != nil {
+		return err
+	}
+	h, err := findHoldings(t, m)
+	if err != nil {
+		return err
+	}
+	f := lifecycle.Facts{}
+	h.facts(lifecycle.FactoryReset, &f)
+	// Valid is one that is set and known: a reset machine with nothing to boot
+	// is a dead end.
+	if policy.EnrollmentPI != nil {
+		if f.EnrollmentPI, err = imageKnown(t, policy.EnrollmentPI.Digest); err != nil {
+			return err
+		}
+	}
+	next, changed, err := m.raise(lifecycle.FactoryReset, f)
+	if err != nil || !changed {
+		return h.name(err)
+	}
+	if err := t.leave(m, muster.PlacementRemoved); err != nil {
+		return err
+	}
+	r := m.reg
+	d := detail{"from": m.had, "to": next.Registration, "assigned_pi": r.AssignedPI}
+	if m.node.ID != "" {
+		d["node_id"] = m.node.ID
+	}
+	if r.BoundKeyID != "" {
+		d["revoked_key"] = r.BoundKeyID
+	}
+	// The epoch stays: one that was used is never used again.
+	r.DiskLayout, r.OperationID, r.LastSetupError, r.NodeID = nil, "", "", ""
+	r.setupSession, r.setupKey, r.proofHash = "", "", ""
+	r.session, r.publicKey, r.surveySession, r.SurveyedAt, r.RefreshedAt = "", "", "", nil, nil
+	r.ConsolePort, r.ConsolePin = 0, ""
+	seq, err := t.record(string(lifecycle.FactoryReset), subject(m.uuid), d)
+	if err != nil {
+		return err
+	}
+	return t.save(m, next, seq)
 }
 
 // keepSysinfo keeps what a machine says of itself, with secrets struck out.

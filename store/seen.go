@@ -22,6 +22,46 @@ type seen struct {
 	mu       sync.Mutex
 	keys     map[string]time.Time
 	machines map[string]time.Time
+	booters  map[string]position
+}
+
+// A position is how far a booter has followed the feed, and when it said so.
+type position struct {
+	seq   int64
+	at    time.Time
+	moved bool // since the last flush
+}
+
+func (s *seen) booter(name string, seq int64, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.booters == nil {
+		s.booters = map[string]position{}
+	}
+	was := s.booters[name]
+	s.booters[name] = position{seq, now, was.moved || was.seq != seq}
+}
+
+func (s *seen) position(name string) (position, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, ok := s.booters[name]
+	return p, ok
+}
+
+// movedBooters takes those that have moved since it was asked last.
+func (s *seen) movedBooters() map[string]position {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	moved := map[string]position{}
+	for name, p := range s.booters {
+		if p.moved {
+			moved[name] = p
+			p.moved = false
+			s.booters[name] = p
+		}
+	}
+	return moved
 }
 
 func (s *seen) key(id string, now time.Time) { s.note(&s.keys, id, now) }
@@ -61,12 +101,18 @@ func (s *Store) LastHeard(serverUUID string) (time.Time, bool) {
 // FlushSeen writes what was gathered, outside the audit chain.
 func (s *Store) FlushSeen(ctx context.Context, now time.Time) error {
 	keys, machines := s.seen.take()
-	if len(keys)+len(machines) == 0 {
+	booters := s.seen.movedBooters()
+	if len(keys)+len(machines)+len(booters) == 0 {
 		return nil
 	}
 	err := s.write(ctx, "keeping when machines were last seen", now, muster.Clock, func(t *tx) error {
 		for id, at := range keys {
 			if _, err := t.exec(keyUsed, id, micro(at)); err != nil {
+				return err
+			}
+		}
+		for name, p := range booters {
+			if _, err := t.exec(booterMoved, name, p.seq, micro(p.at)); err != nil {
 				return err
 			}
 		}
@@ -86,6 +132,9 @@ func (s *Store) FlushSeen(ctx context.Context, now time.Time) error {
 		}
 		for id, at := range machines {
 			s.Heartbeat(at, id)
+		}
+		for name, p := range booters {
+			s.seen.booter(name, p.seq, p.at)
 		}
 	}
 	return err

@@ -106,6 +106,10 @@ var steps = map[string][]muster.Event{
 	"disable":        {lifecycle.Disable},
 	"cancel_setup":   {lifecycle.CancelSetup},
 	"delete":         {lifecycle.Delete},
+	"factory_reset":  {lifecycle.FactoryReset},
+	"readmit":        {lifecycle.Readmit},
+	"expunge":        {lifecycle.Expunge},
+	"node":           {lifecycle.NoProvision, lifecycle.Quiesce, lifecycle.Resume, lifecycle.GracefulRemove},
 	"register":       {lifecycle.Register},
 	"window":         {},
 	"redeem":         {lifecycle.Redeem},
@@ -115,7 +119,7 @@ var steps = map[string][]muster.Event{
 	"enroll":         {lifecycle.Enroll},
 	"decommission":   {lifecycle.Decommission},
 	"reactivate":     {lifecycle.Reactivate},
-	"expire":         {lifecycle.Expire, lifecycle.ExpireCode, lifecycle.ExpireKey, lifecycle.ExpireProbe},
+	"expire":         {lifecycle.Expire, lifecycle.ExpireCode, lifecycle.ExpireKey, lifecycle.ExpireProbe, lifecycle.Confirm, lifecycle.Quiesced, lifecycle.Resumed, lifecycle.DecommissionNode},
 }
 
 // look is the machine as the rows see it, with the records of its NICs and of
@@ -172,7 +176,7 @@ func reachable(from, to lifecycle.State, events []muster.Event) bool {
 var outside = func() []lifecycle.Facts {
 	all := lifecycle.Facts{Epoch: true, Session: true, SessionAlive: true, OtherSession: true, OtherKey: true, Proof: true, Surveyed: true, PlanSeen: true,
 		Layout: true, Confirmed: true, EnrollmentPI: true, Code: true, SameMachine: true, Overdue: true, WindowOpen: true, Admitted: true, TokenGood: true, MayReplace: true, AutoEnroll: true, OnAllowlist: true,
-		TagWanted: true, NetworkKnown: true, AddressFree: true, NothingPlaced: true, Inventory: true, NothingRuns: true, HostConfirmed: true,
+		TagWanted: true, NetworkKnown: true, AddressFree: true, NothingPlaced: true, NoReservation: true, NoMove: true, Acknowledged: true, Inventory: true, NothingRuns: true, HostConfirmed: true,
 		CaseAllows: true, Incumbent: true, OwnUUID: true, Unwanted: true}
 	notListed := all
 	notListed.OnAllowlist = false
@@ -180,6 +184,20 @@ var outside = func() []lifecycle.Facts {
 	noWindow.WindowOpen = false
 	return []lifecycle.Facts{all, notListed, noWindow}
 }()
+
+func (w *walk) nodeOf(uuid string) string {
+	ns, err := w.s.Nodes(w.outer.Context())
+	if err != nil {
+		w.outer.Fatal(err)
+	}
+	id := "none"
+	for _, n := range ns {
+		if n.ServerUUID == uuid {
+			id = n.ID
+		}
+	}
+	return id
+}
 
 func (w *walk) raise(r *rapid.T, b box) (string, error) {
 	s, ctx, now := w.s, w.outer.Context(), w.now
@@ -193,7 +211,7 @@ func (w *walk) raise(r *rapid.T, b box) (string, error) {
 		k = &kept{}
 		w.kept[b.mac] = k
 	}
-	switch rapid.IntRange(0, 19).Draw(r, "event") {
+	switch rapid.IntRange(0, 23).Draw(r, "event") {
 	case 0, 1:
 		_, err := s.Sight(ctx, now, booterCaller, "b1", []muster.Sighting{{MAC: b.mac}})
 		return "sight", err
@@ -271,6 +289,20 @@ func (w *walk) raise(r *rapid.T, b box) (string, error) {
 		e := rapid.SampledFrom([]muster.Event{lifecycle.Enroll, lifecycle.Decommission, lifecycle.Reactivate}).Draw(r, "record")
 		_, err := s.RaiseBootRecord(ctx, now, ada, b.mac, e)
 		return string(e), err
+	case 19:
+		_, err := s.RaiseRegistration(ctx, now, ada, b.uuid, lifecycle.FactoryReset)
+		return "factory_reset", err
+	case 20:
+		if rapid.IntRange(0, 2).Draw(r, "mercy") > 0 {
+			_, err := s.RaiseRegistration(ctx, now, ada, b.uuid, lifecycle.Readmit)
+			return "readmit", err
+		}
+		_, err := s.ExpungeNode(ctx, now, ada, w.nodeOf(b.uuid), muster.Expunge{Confirm: b.uuid})
+		return "expunge", err
+	case 21:
+		e := rapid.SampledFrom(nodeEvents).Draw(r, "policy")
+		_, err := s.RaiseNode(ctx, now, ada, w.nodeOf(b.uuid), e)
+		return "node", err
 	}
 	_, err := s.Expire(ctx, now)
 	return "expire", err

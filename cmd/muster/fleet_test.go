@@ -42,6 +42,7 @@ type memory struct {
 	booters []muster.BooterStatus
 	nodes   []muster.Node
 
+	foreign bool // something runs on the node that is not muster's
 	// down stands for a control plane whose database is away.
 	down bool
 	// brokenAt stands for an entry that somebody rewrote.
@@ -234,6 +235,12 @@ func (m *memory) RaiseRegistration(_ context.Context, uuid string, e muster.Even
 	switch {
 	case e == lifecycle.Disable && r.State != muster.SettingUp:
 		r.State = muster.Disabled
+	case e == lifecycle.FactoryReset && m.foreign:
+		return muster.Registration{}, conflict(string(r.State), "disable", "cannot factory-reset machine %s: workloads that are not muster's run there", uuid)
+	case e == lifecycle.FactoryReset && (r.State == muster.Approved || r.State == muster.Disabled):
+		r.State = muster.AwaitingSetup
+	case e == lifecycle.Readmit:
+		r.Tombstone = nil
 	case e == lifecycle.CancelSetup && r.State == muster.SettingUp:
 		r.State, r.LastSetupError = muster.AwaitingSetup, "the setup was cancelled by an operator"
 	default:

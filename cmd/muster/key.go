@@ -20,7 +20,7 @@ func (a *app) keyCmd() *cobra.Command {
 operators' programs, audit_only for who watches, booter and ur_enroll for a
 booter (it holds both), agent for machines (made by approvals alone). No key may
 approve a setup or manage keys: that takes a person.`,
-		a.keyCreate(), a.keyLs(), a.keyRevoke())
+		a.keyCreate(), a.keyLs(), a.keyRotate(), a.keyRevoke())
 }
 
 func (a *app) keyCreate() *cobra.Command {
@@ -113,11 +113,7 @@ func (a *app) keyLs() *cobra.Command {
 				}
 				rows := make([][]string, len(ks))
 				for i, k := range ks {
-					end := "never"
-					if k.ExpiresAt != nil {
-						end = a.ago(k.ExpiresAt)
-					}
-					rows[i] = []string{k.ID, string(k.Scope), dash(short(k.ServerUUID)), dash(k.CreatedBy), a.ago(&k.CreatedAt), a.ago(k.LastUsed), end, said(k.Comment)}
+					rows[i] = []string{k.ID, string(k.Scope), dash(short(k.ServerUUID)), dash(k.CreatedBy), a.ago(&k.CreatedAt), a.ago(k.LastUsed), a.keyEnd(k), said(k.Comment)}
 				}
 				grid(w, []string{"ID", "SCOPE", "MACHINE", "BY", "CREATED", "USED", "EXPIRES", "COMMENT"}, rows)
 			})

@@ -11,7 +11,20 @@ import (
 )
 
 func (a *app) nodeCmd() *cobra.Command {
-	return group("node", "Nodes: machines that belong to the fleet", "", a.nodeLs(), a.nodeTicket())
+	return group("node", "Nodes: machines that belong to the fleet",
+		`A node is a machine that belongs to the fleet. Its policy is what you want of it,
+its state what is true. A node is named by its id, or by its machine: serial
+number, host name, MAC address, UUID.`,
+		a.nodeLs(), a.nodeShow(), a.nodeTicket(),
+		a.nodeRaise("no-provision", "Place nothing new on a node", "Place nothing new on a node. What runs there is left alone. Resume takes it back.", "gets nothing new", ""),
+		a.nodeRaise("quiesce", "Move away what can move, stop the rest, for a while", "Move away what can move and stop the rest, for work on the machine. Resume takes it back.", "is to be quiet", ""),
+		a.nodeRaise("resume", "Take a node back into service", "Take back no-provision, quiesce, or a graceful removal that is not finished.", "is to serve", ""),
+		a.nodeRaise("graceful-remove", "Replace everything on a node, then let it go",
+			`Replace everything on a node, then let it go: once nothing is left, the node and
+its disks are decommissioned, its key stops working and its boot records serve
+nothing. A node that holds nothing goes at once. Until then, resume takes it back.`,
+			"leaves once nothing is left on it", "it leaves the fleet as soon as nothing is placed on it"),
+		a.nodeExpunge(), a.nodeAcknowledge())
 }
 
 func (a *app) nodeLs() *cobra.Command {

@@ -12,7 +12,7 @@ import (
 func (a *app) operatorCmd() *cobra.Command {
 	return group("operator", "The people who may log in",
 		`Operators are named people, admin or viewer. Managing them takes an admin in
-person.`, a.operatorCreate(), a.operatorLs())
+person.`, a.operatorCreate(), a.operatorLs(), a.operatorSet(), a.operatorPassword(), a.operatorRm())
 }
 
 func (a *app) operatorCreate() *cobra.Command {

@@ -29,7 +29,7 @@ machine before you approve again.`,
 			`Take a machine out of service: its key stops working at once. What runs there is
 left running. It comes back by registering again, with a new code or setup.`,
 			"is disabled"),
-		a.registrationRm())
+		a.registrationFactoryReset(), a.registrationReadmit(), a.registrationRootPassword(), a.registrationRm())
 	c.Aliases = []string{"reg"}
 	return c
 }
@@ -83,6 +83,8 @@ func (a *app) registrationLs() *cobra.Command {
 // concern is the one thing about a machine that an operator should know first.
 func (a *app) concern(r muster.Registration) string {
 	switch {
+	case r.Tombstone != nil:
+		return a.paint(red, "expunged "+a.ago(&r.Tombstone.At))
 	case len(r.Conflicts) > 0:
 		return a.paint(red, fmt.Sprintf("%d other machine(s) claim this UUID", len(r.Conflicts)))
 	case r.LastSetupError != "":
@@ -126,6 +128,13 @@ func (a *app) drawRegistration(w io.Writer, r muster.Registration) {
 	if r.SetupEpoch > 0 {
 		epoch = fmt.Sprint(r.SetupEpoch)
 	}
+	password := ""
+	if p := r.RootPassword; p != nil {
+		password = fmt.Sprintf("set %s by %s", a.ago(&p.SetAt), said(p.SetBy))
+		if p.FetchedAt != nil {
+			password += ", booted with " + a.ago(p.FetchedAt)
+		}
+	}
 	a.fields(w,
 		"uuid", r.ServerUUID,
 		"state", a.registrationState(r.State),
@@ -141,7 +150,9 @@ func (a *app) drawRegistration(w io.Writer, r muster.Registration) {
 		"deadline", when,
 		"operation", r.OperationID,
 		"image", strings.TrimPrefix(imageName(r.AssignedPI), "-"),
+		"root password", password,
 	)
+	a.drawTombstone(w, r.Tombstone)
 	if r.LastSetupError != "" {
 		fmt.Fprintln(w, a.paint(red, "last setup failed: "+said(r.LastSetupError)))
 	}

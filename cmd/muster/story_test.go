@@ -152,6 +152,8 @@ func (m *memory) knob(args []string) error {
 		return err
 	case "outcome":
 		m.outcome = strings.Join(args[1:], " ")
+	case "foreign":
+		m.foreign = true
 	case "slow":
 		m.slow = true
 	case "twin": // a second machine with the same serial number

@@ -1,0 +1,279 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	muster "muster.internal"
+	"muster.internal/lifecycle"
+)
+
+// node finds a node by its id, or the newest one of the machine that ref names.
+func node(ctx context.Context, f muster.Fleet, ref string) (muster.Node, error) {
+	ns, err := f.Nodes(ctx)
+	if err != nil {
+		return muster.Node{}, err
+	}
+	for _, n := range ns {
+		if n.ID == strings.ToLower(ref) {
+			return n, nil
+		}
+	}
+	m, err := machine(ctx, f, ref)
+	if muster.IsCode(err, muster.CodeNotFound) {
+		return muster.Node{}, &hinted{muster.Problemf(muster.CodeNotFound, "%q is no node, and names no machine", ref), "muster node ls"}
+	}
+	if err != nil {
+		return muster.Node{}, err
+	}
+	for i := len(ns) - 1; i >= 0; i-- {
+		if ns[i].ServerUUID == m.ServerUUID {
+			return ns[i], nil
+		}
+	}
+	return muster.Node{}, muster.Problemf(muster.CodeNotFound, "machine %s is %s, and has no node", m.ServerUUID, m.State)
+}
+
+func (a *app) nodeShow() *cobra.Command {
+	return &cobra.Command{
+		Use:               "show NODE",
+		Short:             "Show a node, its disks, what is placed on it, and who knows that it was expunged",
+		Example:           `  muster node show 8CX2P53`,
+		Args:              names("NODE"),
+		ValidArgsFunction: a.completeWith(machineWords),
+		RunE: func(c *cobra.Command, args []string) error {
+			f, err := a.fleet()
+			if err != nil {
+				return err
+			}
+			n, err := node(c.Context(), f, args[0])
+			if err != nil {
+				return err
+			}
+			d, err := f.Node(c.Context(), n.ID)
+			if err != nil {
+				return err
+			}
+			return a.show(d, func(w io.Writer) { a.drawNode(w, d) })
+		},
+	}
+}
+
+func (a *app) drawNode(w io.Writer, d muster.NodeDetail) {
+	a.fields(w, "node", d.ID, "machine", d.ServerUUID, "host", said(d.Hostname), "serial", said(d.Serial),
+		"policy", said(string(d.Policy)), "state", said(string(d.State)), "made", a.ago(&d.CreatedAt), "seen", a.ago(d.LastSeen))
+	a.drawTombstone(w, d.Expunged)
+	if len(d.Disks) > 0 {
+		rows := make([][]string, len(d.Disks))
+		for i, k := range d.Disks {
+			rows[i] = []string{k.ID, dash(k.Disk.Path), dash(k.Disk.Serial), size(k.Disk.Size), said(string(k.Policy)), said(string(k.State))}
+		}
+		fmt.Fprintln(w)
+		grid(w, []string{"DISK", "PATH", "SERIAL", "SIZE", "POLICY", "STATE"}, rows)
+	}
+	if len(d.Placements) > 0 {
+		rows := make([][]string, len(d.Placements))
+		for i, p := range d.Placements {
+			rows[i] = []string{p.ID, said(p.Module), said(string(p.Kind)), said(string(p.State))}
+		}
+		fmt.Fprintln(w)
+		grid(w, []string{"PLACEMENT", "MODULE", "KIND", "STATE"}, rows)
+	}
+	for _, v := range d.Moves {
+		fmt.Fprintf(w, "move %s brings %s from %s to %s since %s\n", v.ID, v.Placement, v.From, v.To, a.ago(&v.StartedAt))
+	}
+	for _, x := range d.Foreign {
+		if x.AcknowledgedAt == nil {
+			a.warn(w, "%s %s runs here and is not muster's", said(x.Kind), said(x.Name))
+			continue
+		}
+		fmt.Fprintf(w, "%s %s runs here and is not muster's; acknowledged by %s\n", said(x.Kind), said(x.Name), said(x.AcknowledgedBy))
+	}
+}
+
+// nodeRaise is a verb that changes what is wanted of a node. A warning makes it
+// ask for the machine to be named twice.
+func (a *app) nodeRaise(verb, shortHelp, long, done, warning string) *cobra.Command {
+	e := raises(lifecycle.Nodes, verb)
+	var o repeated
+	c := &cobra.Command{
+		Use:               verb + " NODE",
+		Short:             shortHelp,
+		Long:              long,
+		Example:           "  muster node " + verb + " 8CX2P53",
+		Args:              names("NODE"),
+		ValidArgsFunction: a.completeWith(machineWords),
+		RunE: func(c *cobra.Command, args []string) error {
+			f, err := a.fleet()
+			if err != nil {
+				return err
+			}
+			n, err := node(c.Context(), f, args[0])
+			if err != nil {
+				return err
+			}
+			if warning != "" {
+				d, err := f.Node(c.Context(), n.ID)
+				if err != nil {
+					return err
+				}
+				if _, err := o.ask(c.Context(), a, d.Serial, d.ServerUUID, "machine "+d.ServerUUID, warning); err != nil {
+					return err
+				}
+			}
+			if n, err = f.RaiseNode(c.Context(), n.ID, e); err != nil {
+				return err
+			}
+			return a.show(n, func(w io.Writer) { fmt.Fprintf(w, "%s (%s) %s\n", n.ID, dash(n.Hostname), done) })
+		},
+	}
+	if warning != "" {
+		o.bind(c)
+	}
+	return c
+}
+
+func (a *app) nodeExpunge() *cobra.Command {
+	var o repeated
+	var x muster.Expunge
+	c := &cobra.Command{
+		Use:   "expunge NODE",
+		Short: "Cut a node off for good: it is gone, stolen, or must be treated so",
+		Long: `Cut a node off at once and for good: its key is dead for ever, its boot records
+serve nothing, its disks are expunged and what is placed there is lost. A
+tombstone keeps the machine out, whatever it says of itself, until an operator
+readmits it. It cannot be taken back.
+
+To let a node go in good order, use graceful-remove. It takes an admin in person,
+and the machine's serial number.`,
+		Example: `  muster node expunge 8CX2P53
+  muster node expunge 8CX2P53 --yes --serial 8CX2P53 --reason "stolen from rack 4"`,
+		Args:              names("NODE"),
+		ValidArgsFunction: a.completeWith(machineWords),
+		RunE: func(c *cobra.Command, args []string) error {
+			f, err := a.fleet()
+			if err != nil {
+				return err
+			}
+			n, err := node(c.Context(), f, args[0])
+			if err != nil {
+				return err
+			}
+			d, err := f.Node(c.Context(), n.ID)
+			if err != nil {
+				return err
+			}
+			if x.Confirm, err = o.ask(c.Context(), a, d.Serial, d.ServerUUID, "machine "+d.ServerUUID, "it is cut off for good, and everything that is placed there is lost"); err != nil {
+				return err
+			}
+			if d, err = f.ExpungeNode(c.Context(), n.ID, x); err != nil {
+				return err
+			}
+			return a.show(d, func(w io.Writer) {
+				fmt.Fprintf(w, "%s (%s) is expunged\n", d.ID, dash(d.Hostname))
+				if d.Expunged != nil && len(d.Expunged.Booters) > 0 {
+					fmt.Fprintln(w, a.confirmations(d.Expunged.Booters))
+				}
+				fmt.Fprintf(a.stderr, "who knows of it: muster node show %s\n", d.ID)
+			})
+		},
+	}
+	o.bind(c)
+	c.Flags().StringVar(&x.Reason, "reason", "", "why, for the audit and whoever asks later")
+	return c
+}
+
+func (a *app) nodeAcknowledge() *cobra.Command {
+	return &cobra.Command{
+		Use:   "acknowledge-foreign NODE",
+		Short: "Say that workloads there which are not muster's may be lost",
+		Long: `Say that the virtual machines and containers which run on a node now, and are
+not muster's, may be lost: a factory reset is refused until somebody has looked.
+One that turns up later has to be acknowledged again.`,
+		Example:           `  muster node acknowledge-foreign 8CX2P53`,
+		Args:              names("NODE"),
+		ValidArgsFunction: a.completeWith(machineWords),
+		RunE: func(c *cobra.Command, args []string) error {
+			f, err := a.fleet()
+			if err != nil {
+				return err
+			}
+			n, err := node(c.Context(), f, args[0])
+			if err != nil {
+				return err
+			}
+			d, err := f.AcknowledgeForeign(c.Context(), n.ID)
+			if err != nil {
+				return err
+			}
+			return a.show(d, func(w io.Writer) {
+				fmt.Fprintf(w, "%d foreign workload(s) on %s are acknowledged\n", len(d.Foreign), d.ID)
+			})
+		},
+	}
+}
+
+func (a *app) diskCmd() *cobra.Command {
+	return group("disk", "Disks that the fleet holds",
+		`Disks are adopted with their node. "muster node show NODE" lists them with
+their ids.`,
+		a.diskRaise("graceful-remove", "Replace what is on a disk, then let it go", "leaves once what is on it is elsewhere"),
+		a.diskRaise("keep", "Take back a removal that is not finished", "stays"),
+		a.diskExpunge())
+}
+
+func (a *app) diskRaise(verb, shortHelp, done string) *cobra.Command {
+	e := raises(lifecycle.Disks, verb)
+	return &cobra.Command{
+		Use:     verb + " DISK",
+		Short:   shortHelp,
+		Example: "  muster disk " + verb + " 019add0c-7b00-7000-8000-000000000002",
+		Args:    names("DISK"),
+		RunE: func(c *cobra.Command, args []string) error {
+			f, err := a.fleet()
+			if err != nil {
+				return err
+			}
+			d, err := f.RaiseDisk(c.Context(), args[0], e)
+			if err != nil {
+				return err
+			}
+			return a.show(d, func(w io.Writer) { fmt.Fprintf(w, "disk %s (%s) %s\n", d.ID, dash(d.Disk.Serial), done) })
+		},
+	}
+}
+
+func (a *app) diskExpunge() *cobra.Command {
+	var o repeated
+	var reason string
+	c := &cobra.Command{
+		Use:   "expunge DISK",
+		Short: "Say that a disk is gone or must go, for good",
+		Long: `Say that a disk is gone, or must be treated so. What is on it counts as lost, and
+it cannot be taken back. It takes an admin in person, and the disk's id again.`,
+		Example: `  muster disk expunge 019add0c-7b00-7000-8000-000000000002`,
+		Args:    names("DISK"),
+		RunE: func(c *cobra.Command, args []string) error {
+			f, err := a.fleet()
+			if err != nil {
+				return err
+			}
+			typed, err := o.ask(c.Context(), a, "", args[0], "disk "+args[0], "what is on it counts as lost, for good")
+			if err != nil {
+				return err
+			}
+			d, err := f.ExpungeDisk(c.Context(), args[0], muster.Expunge{Confirm: typed, Reason: reason})
+			if err != nil {
+				return err
+			}
+			return a.show(d, func(w io.Writer) { fmt.Fprintf(w, "disk %s (%s) is expunged\n", d.ID, dash(d.Disk.Serial)) })
+		},
+	}
+	o.bind(c)
+	c.Flags().StringVar(&reason, "reason", "", "why, for the audit and whoever asks later")
+	return c
+}

@@ -1,0 +1,121 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"muster.internal"
+	"muster.internal/lifecycle"
+)
+
+func (s session) Node(ctx context.Context, nodeID string) (muster.NodeDetail, error) {
+	return s.store.Node(ctx, nodeID)
+}
+
+func (s session) RaiseNode(ctx context.Context, nodeID string, e muster.Event) (muster.Node, error) {
+	return s.store.RaiseNode(ctx, s.now(), s.by, nodeID, e)
+}
+
+func (s session) ExpungeNode(ctx context.Context, nodeID string, x muster.Expunge) (muster.NodeDetail, error) {
+	return s.store.ExpungeNode(ctx, s.now(), s.by, nodeID, x)
+}
+
+func (s session) AcknowledgeForeign(ctx context.Context, nodeID string) (muster.NodeDetail, error) {
+	return s.store.AcknowledgeForeign(ctx, s.now(), s.by, nodeID)
+}
+
+func (s session) RaiseDisk(ctx context.Context, diskID string, e muster.Event) (muster.NodeDisk, error) {
+	return s.store.RaiseDisk(ctx, s.now(), s.by, diskID, e, nil)
+}
+
+func (s session) ExpungeDisk(ctx context.Context, diskID string, x muster.Expunge) (muster.NodeDisk, error) {
+	return s.store.RaiseDisk(ctx, s.now(), s.by, diskID, lifecycle.ExpungeDisk, &x)
+}
+
+func (s session) SetRootPassword(ctx context.Context, serverUUID string, p muster.RootPassword) (muster.RootPasswordSet, error) {
+	uuid, err := machineUUID(serverUUID)
+	if err != nil {
+		return muster.RootPasswordSet{}, err
+	}
+	return s.store.SetRootPassword(ctx, s.now(), s.by, uuid, p)
+}
+
+func (s session) ClearRootPassword(ctx context.Context, serverUUID string) error {
+	uuid, err := machineUUID(serverUUID)
+	if err != nil {
+		return err
+	}
+	return s.store.ClearRootPassword(ctx, s.now(), s.by, uuid)
+}
+
+func (s session) TakeRootPassword(ctx context.Context, mac string, q muster.BootSecretRequest) (muster.BootSecret, error) {
+	if err := checkBooter(q.Booter); err != nil {
+		return muster.BootSecret{}, err
+	}
+	return s.store.TakeRootPassword(ctx, s.now(), s.by, mac, q)
+}
+
+func (s session) RotateKey(ctx context.Context, id string, r muster.KeyRotation) (muster.CreatedKey, error) {
+	return s.store.RotateKey(ctx, s.now(), s.by, id, r)
+}
+
+func (s session) ChangeOperator(ctx context.Context, name string, c muster.OperatorChange) (muster.Operator, error) {
+	return s.store.ChangeOperator(ctx, s.now(), s.by, name, c)
+}
+
+func (s session) RemoveOperator(ctx context.Context, name string) error {
+	return s.store.RemoveOperator(ctx, s.now(), s.by, name)
+}
+
+// ChangePassword counts wrong passwords as logging in does: whoever holds a
+// token that lies about must not guess on at the password.
+func (s session) ChangePassword(ctx context.Context, c muster.PasswordChange) error {
+	now, who := s.now(), "operator "+s.by.Operator
+	if err := s.names.check(now, who); err != nil {
+		return err
+	}
+	select {
+	case s.hashing <- struct{}{}:
+		defer func() { <-s.hashing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	err := s.store.ChangePassword(ctx, now, s.by, c)
+	if muster.IsCode(err, muster.CodeForbidden) {
+		s.names.failed(now, who)
+	}
+	return err
+}
+
+// Trusted implements api.Service. It looks again after every change, so a long
+// poll ends with its caller's key and not with the poll.
+func (c *Control) Trusted(ctx context.Context, bearer, source string) error {
+	for {
+		// What is seen now covers everything up to this position.
+		head, err := c.store.Head(ctx)
+		if err != nil {
+			return err
+		}
+		_, err = c.Authenticate(ctx, bearer, source)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+		wait, cancel := context.WithTimeout(ctx, trustEvery)
+		err = c.store.Wait(wait, head)
+		cancel()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// trustEvery is how often a waiting caller's key is looked at when nothing
+// changes: keys also end by themselves.
+const trustEvery = 5 * time.Second
