@@ -11,6 +11,8 @@ import (
 // one, and so is an API client: console and command line cannot tell which
 // they have. Errors that are meant for people are *Problem.
 type Fleet interface {
+	Explaining
+
 	Registrations(ctx context.Context, f RegistrationFilter) ([]Registration, error)
 	Registration(ctx context.Context, serverUUID string) (Registration, error)
 	// ApproveCode approves the pending registration that shows this claim code.
@@ -108,6 +110,8 @@ type Version struct {
 // ForBooter is what a booter asks of the control plane. Two keys of different
 // reach serve it: ur_enroll announces and surveys, booter does the rest.
 type ForBooter interface {
+	Tracing
+
 	// Feed waits up to wait for a change after seq. After 0 it is everything.
 	Feed(ctx context.Context, booter string, after int64, wait time.Duration) (BooterFeed, error)
 	// Sight reports requests seen on the wire and returns the records they led to.
@@ -154,9 +158,10 @@ type Sighting struct {
 
 // A BooterStatus is what a booter reports of itself.
 type BooterStatus struct {
-	Booter   string           `json:"booter"` // its name
-	Seq      int64            `json:"seq"`    // how far it has followed the feed
-	Staged   []string         `json:"staged"` // manifest digests it can serve
+	Booter   string           `json:"booter"`            // its name
+	Address  string           `json:"address,omitempty"` // as machines see it
+	Seq      int64            `json:"seq"`               // how far it has followed the feed
+	Staged   []string         `json:"staged"`            // manifest digests it can serve
 	Errors   []string         `json:"errors,omitempty"`
 	Counters map[string]int64 `json:"counters,omitempty"`
 	LastSeen *time.Time       `json:"last_seen,omitempty"`

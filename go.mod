@@ -6,6 +6,7 @@ go 1.26.0
 require (
 	github.com/danielgtaylor/huma/v2 v2.37.2 // OpenAPI 3.1 and validation from the Go types
 	github.com/golang-jwt/jwt/v5 v5.3.1 // tickets (HS256)
+	github.com/gopacket/gopacket v1.7.7 // packet captures, pcap and pcapng
 	github.com/google/uuid v1.6.0 // node ids (UUIDv7)
 	github.com/jackc/pgx/v5 v5.12.0 // PostgreSQL
 	github.com/jedib0t/go-pretty/v6 v6.8.3 // tables that know how wide a rune is

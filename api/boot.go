@@ -40,6 +40,10 @@ func (a *API) bootRecords() {
 		func(ctx context.Context, s Session, in *mac) (muster.BootRecord, error) {
 			return s.BootRecord(ctx, in.MAC)
 		})
+	add(a, op{method: get, path: "/v1/boot-records/{mac}/explain", id: "explain-boot", summary: "Say why this card boots, or does not, and what can be done", acts: read},
+		func(ctx context.Context, s Session, in *mac) (muster.BootExplanation, error) {
+			return s.ExplainBoot(ctx, in.MAC)
+		})
 	add(a, op{method: patch, path: "/v1/boot-records/{mac}", id: "set-boot-record", summary: "Change mode, image, kernel arguments or networking", acts: change},
 		func(ctx context.Context, s Session, in *macChange) (muster.BootRecord, error) {
 			return s.SetBootRecord(ctx, in.MAC, in.Body)

@@ -102,6 +102,8 @@ func full(v reflect.Value, n *int, depth int) {
 		v.SetString(fmt.Sprintf("text-%d", *n))
 	case reflect.Int, reflect.Int64:
 		v.SetInt(int64(*n))
+	case reflect.Uint8:
+		v.SetUint(uint64(*n % 256))
 	case reflect.Bool:
 		v.SetBool(true)
 	case reflect.Pointer:
@@ -167,6 +169,12 @@ func (s session) BootRecords(_ ctx, f muster.BootFilter) ([]rec, error) {
 	return answer[[]rec](s.f, "BootRecords", f)
 }
 func (s session) BootRecord(_ ctx, m string) (rec, error) { return answer[rec](s.f, "BootRecord", m) }
+func (s session) ExplainBoot(_ ctx, m string) (muster.BootExplanation, error) {
+	return answer[muster.BootExplanation](s.f, "ExplainBoot", m)
+}
+func (s session) ReportTraces(_ ctx, b string, x []muster.BootTrace) error {
+	return s.f.note("ReportTraces", b, x)
+}
 func (s session) SetBootRecord(_ ctx, m string, c muster.BootChange) (rec, error) {
 	return answer[rec](s.f, "SetBootRecord", m, c)
 }

@@ -17,6 +17,15 @@ type sightings struct {
 	Sightings []muster.Sighting `json:"sightings" maxItems:"1000"`
 }
 
+type traces struct {
+	Booter string             `json:"booter"`
+	Traces []muster.BootTrace `json:"traces" maxItems:"128"`
+}
+
+// traceLimit is above the longest batch of full traces: each is up to 16 steps
+// with two packets of 640 bytes in base64, and what was decided on them.
+const traceLimit = 8 << 20
+
 // booters serves the booter's two keys: ur_enroll announces and surveys, booter
 // does the rest.
 func (a *API) booters() {
@@ -32,6 +41,10 @@ func (a *API) booters() {
 	add(a, op{method: post, path: "/v1/booter/sightings", id: "booter-sight", summary: "Report machines that asked for something to boot", acts: feed},
 		func(ctx context.Context, s Session, in *body[sightings]) (list[muster.BootRecord], error) {
 			return listed(s.Sight(ctx, in.Body.Booter, in.Body.Sightings))
+		})
+	do(a, op{method: post, path: "/v1/booter/traces", id: "booter-traces", summary: "Report what passed between the booter and machines", acts: feed, limit: traceLimit},
+		func(ctx context.Context, s Session, in *body[traces]) error {
+			return s.ReportTraces(ctx, in.Body.Booter, in.Body.Traces)
 		})
 	do(a, op{method: post, path: "/v1/booter/status", id: "booter-status", summary: "Report what is staged and how the booter fares", acts: feed},
 		func(ctx context.Context, s Session, in *body[muster.BooterStatus]) error {

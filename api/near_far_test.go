@@ -104,6 +104,8 @@ var questions = []question{
 	q0("BootRecord", "viewer", func(e everything, c context.Context) (muster.BootRecord, error) {
 		return e.BootRecord(c, "52:54:00:00:00:01")
 	}),
+	q1("ExplainBoot", "viewer", everything.ExplainBoot),
+	q2("ReportTraces", "key-booter", none2(everything.ReportTraces)),
 	q2("SetBootRecord", "admin", everything.SetBootRecord),
 	q2("RaiseBootRecord", "admin", func(e everything, c context.Context, m string, _ struct{}) (muster.BootRecord, error) {
 		return e.RaiseBootRecord(c, m, "decommission")

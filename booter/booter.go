@@ -57,6 +57,7 @@ type Booter struct {
 	loaders *loaders
 	sight   *sightings
 	quiet   *silences
+	traces  *traces
 	tally   *tally
 	report  chan struct{} // poked when there is something new to report
 	bus     *Bus
@@ -85,6 +86,7 @@ func Listen(cfg Config) (*Booter, error) {
 	b.loaders = &loaders{dir: cfg.IPXE, log: b.log}
 	b.sight = newSightings(cfg.Name, cfg.Control, b.dir, b.log, b.tally)
 	b.quiet = newSilences(b.log, b.tally)
+	b.traces = newTraces(cfg.Name, cfg.Control, b.log, b.tally)
 	b.bus = NewBus(BusOptions{Booter: cfg.Name, User: cfg.BusUser, Password: cfg.BusPassword, Machines: b.dir, Control: cfg.Enroll, Log: b.log})
 	if err := b.bind(); err != nil {
 		b.Close()
@@ -242,6 +244,7 @@ func (b *Booter) Run(ctx context.Context) error {
 	part("staging", b.stage.run)
 	part("loaders", b.loaders.run)
 	part("sightings", b.sight.run)
+	part("traces", b.traces.run)
 	part("status", b.reportStatus)
 	if b.dhcp != nil {
 		part("DHCP", b.serveDHCP)

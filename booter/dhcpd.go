@@ -37,6 +37,7 @@ func (r *responder) answer(msg []byte, src netip.AddrPort, index int) ([]byte, n
 	}
 	if !d.Serve {
 		b.quiet.note(boot.DHCP, &d, now)
+		b.traces.packet(&q, &d, msg, nil, src, src, index, now)
 		return nil, src
 	}
 	if q.Type == dhcp.Discover {
@@ -45,7 +46,9 @@ func (r *responder) answer(msg []byte, src netip.AddrPort, index int) ([]byte, n
 		b.tally.add(countAcks)
 	}
 	r.out = boot.AppendOffer(r.out[:0], r.buf, &d, p, b.site, b.cfg.Address)
-	return r.out, dhcp.Destination(p, src)
+	dst := dhcp.Destination(p, src)
+	b.traces.packet(&q, &d, msg, r.out, src, dst, index, now)
+	return r.out, dst
 }
 
 // serveDHCP answers until the socket is closed. One goroutine is enough: an

@@ -262,6 +262,7 @@ func deaf() *responder {
 	bo.loaders.files.Store(&map[string][]byte{"snponly.efi": {1}, "undionly.kpxe": {1}})
 	log := slog.New(slog.DiscardHandler)
 	bo.sight, bo.quiet = newSightings("b", p, bo.dir, log, bo.tally), newSilences(log, bo.tally)
+	bo.traces = newTraces("b", p, log, bo.tally)
 	pol := muster.DefaultBootPolicy()
 	pol.Networks = adminNetwork()
 	f := muster.BooterFeed{Policy: &pol}

@@ -160,7 +160,7 @@ func (b *Booter) reportStatus(ctx context.Context) error {
 	for {
 		call, cancel := context.WithTimeout(ctx, feedTimeout)
 		staged, errs := b.stage.status()
-		err := b.cfg.Control.ReportBooter(call, muster.BooterStatus{Booter: b.cfg.Name, Seq: b.dir.Seq(), Staged: staged,
+		err := b.cfg.Control.ReportBooter(call, muster.BooterStatus{Booter: b.cfg.Name, Address: b.cfg.Address.String(), Seq: b.dir.Seq(), Staged: staged,
 			Errors: errs, Counters: b.Counters()})
 		cancel()
 		next := reportEvery/2 + rand.N(reportEvery)

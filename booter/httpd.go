@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -88,8 +89,10 @@ func (b *Booter) handle(w http.ResponseWriter, r *http.Request) {
 	case "script.ipxe":
 		b.script(w, r, m)
 	case autoexec: // what a loader looks for beside itself first
-		if d, _ := b.decide(boot.Request{Via: boot.HTTP, MAC: m, Want: boot.Autoexec}); b.allowed(w, &d) {
+		d, _ := b.decide(boot.Request{Via: boot.HTTP, MAC: m, Want: boot.Autoexec})
+		if trace, ok := b.allowed(w, r, autoexec, &d, 0); ok {
 			text(w, r, nil)
+			b.traces.done(trace, "done", 0, b.now())
 		}
 	case boot.NetworkingPath, boot.NetworkingPath + boot.HashSuffix:
 		b.rendered(w, r, m, file, boot.Networking)
@@ -109,7 +112,8 @@ func (b *Booter) handle(w http.ResponseWriter, r *http.Request) {
 // for the size first.
 func (b *Booter) program(w http.ResponseWriter, r *http.Request, m dhcp.MAC, name string) {
 	content, d := b.loader(boot.HTTP, m, name)
-	if !b.allowed(w, &d) {
+	trace, ok := b.allowed(w, r, name, &d, int64(len(content)))
+	if !ok {
 		return
 	}
 	if r.Method == http.MethodGet {
@@ -122,12 +126,15 @@ func (b *Booter) program(w http.ResponseWriter, r *http.Request, m dhcp.MAC, nam
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
+	b.traces.done(trace, "done", int64(len(content)), b.now())
 }
 
 func (b *Booter) start(w http.ResponseWriter, r *http.Request, m dhcp.MAC) {
-	if d, _ := b.decide(boot.Request{Via: boot.HTTP, MAC: m, Want: boot.Start}); b.allowed(w, &d) {
+	d, _ := b.decide(boot.Request{Via: boot.HTTP, MAC: m, Want: boot.Start})
+	if trace, ok := b.allowed(w, r, "start.ipxe", &d, 0); ok {
 		b.tally.add(countStarts)
 		text(w, r, boot.First(b.site, m))
+		b.traces.done(trace, "done", 0, b.now())
 	}
 }
 
@@ -147,11 +154,13 @@ func (b *Booter) script(w http.ResponseWriter, r *http.Request, m dhcp.MAC) {
 			b.sight.tag(m, rec, uuid, tag, b.now())
 		}
 	}
-	if !b.allowed(w, &d) {
+	trace, ok := b.allowed(w, r, "script.ipxe", &d, 0)
+	if !ok {
 		return
 	}
 	s, err := boot.Render(d, rec, b.site, b.now())
 	if err != nil {
+		b.traces.done(trace, "failed", 0, b.now())
 		b.tally.add(countRenderErrors)
 		b.log.Error("no boot script", "mac", m.String(), "image", d.Image.Name, "error", err)
 		refuse(w, http.StatusInternalServerError, "no boot script: "+err.Error())
@@ -160,6 +169,7 @@ func (b *Booter) script(w http.ResponseWriter, r *http.Request, m dhcp.MAC) {
 	b.tally.add(countScripts)
 	b.log.Info("boots", "mac", m.String(), "mode", d.Mode.String(), "image", d.Image.Name, "digest", d.Image.Digest, "address", d.Address.Addr().String(), "rule", string(d.Rule))
 	text(w, r, s)
+	b.traces.done(trace, "done", 0, b.now())
 }
 
 // buildArch is the architecture that iPXE is built for, the last of what the
@@ -192,11 +202,13 @@ func (b *Booter) rendered(w http.ResponseWriter, r *http.Request, m dhcp.MAC, pa
 	if d.Serve && (d.Mode == boot.Rescue || d.Image == nil || d.Image.Kind != muster.SmartOSImage) {
 		d = d.Deny(boot.NotOffered)
 	}
-	if !b.allowed(w, &d) {
+	trace, ok := b.allowed(w, r, path, &d, 0)
+	if !ok {
 		return
 	}
 	body, err := render(d, rec)
 	if err != nil {
+		b.traces.done(trace, "failed", 0, b.now())
 		b.tally.add(countRenderErrors)
 		b.log.Error("a file of the boot cannot be made", "mac", m.String(), "file", path, "error", err)
 		refuse(w, http.StatusInternalServerError, err.Error())
@@ -206,6 +218,7 @@ func (b *Booter) rendered(w http.ResponseWriter, r *http.Request, m dhcp.MAC, pa
 		body = boot.FileHash(body)
 	}
 	text(w, r, body)
+	b.traces.done(trace, "done", 0, b.now())
 }
 
 // file serves a file of the image that the machine boots, and no other.
@@ -215,11 +228,17 @@ func (b *Booter) file(w http.ResponseWriter, r *http.Request, m dhcp.MAC, path s
 	if d.Serve && !ok {
 		d = d.Deny(boot.NotOffered)
 	}
-	if !b.allowed(w, &d) {
+	asked := f.Role
+	if asked == "" {
+		asked = "another file" // whose name is anybody's
+	}
+	trace, ok := b.allowed(w, r, asked, &d, f.Size)
+	if !ok {
 		return
 	}
 	c, err := b.stage.blobs.Open(f.Digest)
 	if err != nil {
+		b.traces.done(trace, "failed", 0, b.now())
 		b.log.Error("a staged file cannot be opened", "mac", m.String(), "digest", f.Digest, "error", err)
 		refuse(w, http.StatusInternalServerError, "the file cannot be opened")
 		return
@@ -230,16 +249,26 @@ func (b *Booter) file(w http.ResponseWriter, r *http.Request, m dhcp.MAC, path s
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("ETag", `"`+strings.TrimPrefix(f.Digest, "sha256:")+`"`)
 	http.ServeContent(w, r, "", time.Time{}, c)
+	// How far the file was read is how much of it went out, to its last buffer.
+	at, err := c.Seek(0, io.SeekCurrent)
+	outcome := "done"
+	if r.Method != http.MethodHead && (err != nil || r.Context().Err() != nil || r.Header.Get("Range") == "" && at < f.Size) {
+		outcome = "cut"
+	}
+	b.traces.done(trace, outcome, at, b.now())
 }
 
-// allowed refuses what was decided against, with the reason.
-func (b *Booter) allowed(w http.ResponseWriter, d *boot.Decision) bool {
+// allowed refuses what was decided against, with the reason. It notes what was
+// asked by what it is for: paths and queries may hold what is nobody's business.
+func (b *Booter) allowed(w http.ResponseWriter, r *http.Request, asked string, d *boot.Decision, size int64) (trace handle, ok bool) {
+	src, _ := netip.ParseAddrPort(r.RemoteAddr)
+	trace = b.traces.request(boot.HTTP, asked, d, src, size, b.now())
 	if d.Serve {
-		return true
+		return trace, true
 	}
 	b.quiet.note(boot.HTTP, d, b.now())
 	refuse(w, http.StatusNotFound, d.Why())
-	return false
+	return trace, false
 }
 
 func text(w http.ResponseWriter, r *http.Request, body []byte) {

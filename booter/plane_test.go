@@ -25,29 +25,32 @@ import (
 type plane struct {
 	muster.ForBooter // what these tests never call
 
-	mu       sync.Mutex
-	changed  chan struct{}
-	down     bool
-	hold     chan struct{} // what the feed waits for, if anything
-	seq      int64
-	records  map[string]muster.BootRecord
-	policy   muster.BootPolicy
-	images   map[string]muster.Image
-	blobs    map[string][]byte
-	admit    func(muster.Sighting, muster.BootRecord) muster.BootRecord // what a sighting leads to
-	sights   []muster.Sighting
-	inFlight int
-	most     int // sightings calls at the same time
-	status   muster.BooterStatus
-	blobGets int
-	truncate bool // send half of each blob
+	mu         sync.Mutex
+	changed    chan struct{}
+	down       bool
+	hold       chan struct{} // what the feed waits for, if anything
+	seq        int64
+	records    map[string]muster.BootRecord
+	policy     muster.BootPolicy
+	images     map[string]muster.Image
+	blobs      map[string][]byte
+	admit      func(muster.Sighting, muster.BootRecord) muster.BootRecord // what a sighting leads to
+	sights     []muster.Sighting
+	inFlight   int
+	most       int // sightings calls at the same time
+	status     muster.BooterStatus
+	blobGets   int
+	traces     map[string]muster.BootTrace
+	traceCalls int
+	truncate   bool // send half of each blob
 }
 
 var errDown = errors.New("connection refused")
 
 func newPlane() *plane {
 	return &plane{changed: make(chan struct{}), seq: 1, records: map[string]muster.BootRecord{}, policy: muster.DefaultBootPolicy(),
-		images: map[string]muster.Image{}, blobs: map[string][]byte{}}
+		images: map[string]muster.Image{}, blobs: map[string][]byte{},
+		traces: map[string]muster.BootTrace{}}
 }
 
 func (p *plane) do(f func()) {
@@ -157,6 +160,19 @@ func (p *plane) ReportBooter(ctx context.Context, s muster.BooterStatus) error {
 		return errDown
 	}
 	p.status = s
+	return nil
+}
+
+func (p *plane) ReportTraces(ctx context.Context, booter string, ts []muster.BootTrace) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.down {
+		return errDown
+	}
+	p.traceCalls++
+	for _, v := range ts {
+		p.traces[v.MAC] = v
+	}
 	return nil
 }
 

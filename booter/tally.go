@@ -35,6 +35,8 @@ const (
 	countSightingsDropped
 	countSightingErrors
 	countFeedErrors
+	countTraces
+	countTraceErrors
 	countLogsSuppressed
 	countEnd
 )
@@ -42,7 +44,7 @@ const (
 var countNames = [countEnd]string{"dhcp_offers", "dhcp_acks", "dhcp_malformed", "dhcp_not_ethernet", "dhcp_send_errors",
 	"tftp_transfers", "tftp_done", "tftp_aborted", "tftp_lost", "tftp_busy", "tftp_doubled", "tftp_bad_requests",
 	"http_loaders", "http_starts", "http_scripts", "http_files", "render_errors",
-	"sightings", "sightings_dropped", "sighting_errors", "feed_errors", "logs_suppressed"}
+	"sightings", "sightings_dropped", "sighting_errors", "feed_errors", "traces", "trace_errors", "logs_suppressed"}
 
 const maxReasons = 64
 

@@ -198,6 +198,7 @@ func (t *transfers) request(ctx context.Context, raw []byte, src netip.AddrPort)
 	}
 	if !d.Serve {
 		b.quiet.note(boot.TFTP, &d, b.now())
+		b.traces.request(boot.TFTP, fileOf(r.Name), &d, src, int64(len(content)), b.now())
 		return tftp.CodeNotFound, "not served: " + d.Reason.String()
 	}
 	tr := t.open(raw, src)
@@ -206,11 +207,14 @@ func (t *transfers) request(ctx context.Context, raw []byte, src netip.AddrPort)
 	}
 	b.log.Debug("loader asked for", "mac", d.MAC.String(), "file", r.Name, "blksize", r.BlkSize, "window", r.Window)
 	b.tally.add(countTransfers)
+	trace := b.traces.request(boot.TFTP, fileOf(r.Name), &d, src, int64(len(content)), b.now())
 	t.work.Go(func() {
 		stop := context.AfterFunc(ctx, func() { tr.conn.Close() })
 		defer stop()
 		defer t.close(src, tr)
-		b.tally.add(send(tr.conn, content, r, tr.touch))
+		ended := send(tr.conn, content, r, tr.touch)
+		b.tally.add(ended)
+		b.traces.done(trace, transferOutcomes[ended], 0, b.now())
 	})
 	return 0, ""
 }
@@ -247,6 +251,12 @@ func (b *Booter) loader(via boot.Via, m dhcp.MAC, file string) ([]byte, boot.Dec
 	}
 	return content, d
 }
+
+// fileOf is what a request's name asks for, without the machine's directory.
+func fileOf(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
+
+// transferOutcomes are how a transfer's end is told.
+var transferOutcomes = map[count]string{countTransfersDone: "done", countTransfersAborted: "aborted", countTransfersLost: "lost"}
 
 // open makes the socket of a transfer; nil: there is one already that answers
 // this very request. A client that asks for something else from the same port

@@ -16,9 +16,10 @@ import (
 
 // Times of the server.
 const (
-	drainTime  = 10 * time.Second // for requests under way when it is told to stop
-	tickEvery  = time.Second      // overdue setups, codes, keys, rescues, probes
-	flushEvery = 5 * time.Second  // what was heard of machines
+	drainTime   = 10 * time.Second // for requests under way when it is told to stop
+	tickEvery   = time.Second      // overdue setups, codes, keys, rescues, probes
+	flushEvery  = 5 * time.Second  // what was heard of machines
+	tracesEvery = time.Minute      // boot traces that are old or too many
 )
 
 // A server is the part of a control plane that listens.
@@ -115,9 +116,10 @@ func Run(ctx context.Context, cfg Config) error {
 
 // clocks does what happens by itself.
 func (c *Control) clocks(ctx context.Context) {
-	tick, flush := time.NewTicker(tickEvery), time.NewTicker(flushEvery)
+	tick, flush, traces := time.NewTicker(tickEvery), time.NewTicker(flushEvery), time.NewTicker(tracesEvery)
 	defer tick.Stop()
 	defer flush.Stop()
+	defer traces.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -125,6 +127,10 @@ func (c *Control) clocks(ctx context.Context) {
 		case <-tick.C:
 			if err := c.Tick(ctx); err != nil && ctx.Err() == nil {
 				c.log.Warn("what is overdue could not be ended; it is tried again", "error", err)
+			}
+		case <-traces.C:
+			if err := c.store.ExpireTraces(ctx, c.now()); err != nil && ctx.Err() == nil {
+				c.log.Warn("old boot traces could not be forgotten; it is tried again", "error", err)
 			}
 		case <-flush.C:
 			if err := c.store.FlushSeen(ctx, c.now()); err != nil && ctx.Err() == nil {

@@ -18,7 +18,7 @@ func (a *app) bootCmd() *cobra.Command {
 address. States: discovered (served nothing), enrolling (the enrollment image),
 enrolled (its own image), decommissioned (nothing but rescue). A record is never
 deleted: that would lose its address. Decommission it, and reactivate it later.`,
-		a.bootLs(), a.bootShow(), a.bootSet(),
+		a.bootLs(), a.bootShow(), a.bootExplain(), a.bootReplay(), a.bootSet(),
 		a.bootRaise("enroll", "Reserve an address and serve the enrollment image",
 			"is enrolling", `  muster boot enroll 52:54:00:77:00:01`),
 		a.bootRaise("decommission", "Serve nothing any more (rescue excepted)",

@@ -41,6 +41,9 @@ type memory struct {
 	audit   []muster.AuditEntry
 	booters []muster.BooterStatus
 	nodes   []muster.Node
+	traces  map[string]muster.BootTrace // what booters saw of a card
+
+	followed int // how often somebody asked for an explanation
 
 	foreign bool // something runs on the node that is not muster's
 	// down stands for a control plane whose database is away.
@@ -311,7 +314,7 @@ func (m *memory) RaiseBootRecord(_ context.Context, mac string, e muster.Event) 
 	if e == "reactivate" && r.State != muster.BootDecommissioned {
 		return *r, conflict(string(r.State), "decommission set_mode", "boot record %s is not decommissioned", mac)
 	}
-	r.State = to[e]
+	r.State, r.Synthesized = to[e], false
 	m.recs[mac] = r
 	m.note(string(e), "boot-record/"+mac)
 	return *r, nil

@@ -101,7 +101,7 @@ func tell(t *testing.T, update bool, dial func(*testscript.Env, *memory, connect
 func (s *teller) run(ts *testscript.TestScript, args []string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	s.fleet.idle = cancel
+	s.fleet.idle, s.fleet.followed = cancel, 0
 	in := strings.NewReader(s.typed)
 	s.typed = ""
 	s.code = run(ctx, env{
@@ -137,7 +137,17 @@ func (f farEnd) As(muster.Caller) api.Session {
 		*memory
 		muster.ForBooter
 		muster.ForHost
-	}{memory: f.m}
+	}{memory: f.m, ForBooter: withImages{m: f.m}}
+}
+
+// withImages is what an operator asks of the booters' side.
+type withImages struct {
+	muster.ForBooter
+	m *memory
+}
+
+func (w withImages) ImageByDigest(ctx context.Context, digest string) (muster.Image, error) {
+	return w.m.Image(ctx, digest)
 }
 
 func (f farEnd) Ready(context.Context) error { return f.m.up() }
@@ -154,6 +164,8 @@ func (m *memory) knob(args []string) error {
 		m.outcome = strings.Join(args[1:], " ")
 	case "foreign":
 		m.foreign = true
+	case "heard": // its firmware has asked for five minutes
+		m.traces = map[string]muster.BootTrace{args[1]: heard(args[1])}
 	case "slow":
 		m.slow = true
 	case "twin": // a second machine with the same serial number
