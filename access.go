@@ -76,6 +76,8 @@ const (
 	ActExpunge             Action = "expunge"     // and readmit
 	ActRootPassword        Action = "root_password"
 	ActTicketIssue         Action = "ticket_issue"
+	ActDoorRead            Action = "door_read" // windows and enrolment tokens
+	ActDoorChange          Action = "door_change"
 	ActImageRead           Action = "image_read"
 	ActImageChange         Action = "image_change"
 	ActKeyRead             Action = "key_read"
@@ -114,6 +116,8 @@ var access = map[Action]struct {
 	ActExpunge:             {roles: []Role{Admin}},
 	ActRootPassword:        {roles: []Role{Admin}},
 	ActTicketIssue:         {roles: []Role{Admin}, scopes: []Scope{ScopeFull}},
+	ActDoorRead:            {roles: []Role{Admin, Viewer}, scopes: []Scope{ScopeFull, ScopeReadOnly}},
+	ActDoorChange:          {roles: []Role{Admin}},
 	ActImageRead:           {roles: []Role{Admin, Viewer}, scopes: []Scope{ScopeFull, ScopeReadOnly}},
 	ActImageChange:         {roles: []Role{Admin}, scopes: []Scope{ScopeFull}},
 	ActKeyRead:             {roles: []Role{Admin, Viewer}, scopes: []Scope{ScopeFull, ScopeReadOnly}},

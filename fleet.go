@@ -51,6 +51,8 @@ type Fleet interface {
 	AddImage(ctx context.Context, i Image) (Image, error)
 	RemoveImage(ctx context.Context, name string) error
 
+	Doors
+
 	Keys(ctx context.Context) ([]APIKey, error)
 	CreateKey(ctx context.Context, n NewKey) (CreatedKey, error)
 	RevokeKey(ctx context.Context, id string) error
@@ -203,9 +205,11 @@ type SessionChange struct {
 
 // ForHost is what the host on a machine asks of the control plane.
 type ForHost interface {
-	// Register and RegisterStatus are anonymous.
+	// Register, RegisterStatus and Enrol are anonymous.
 	Register(ctx context.Context, r RegisterRequest) (RegisterReply, error)
 	RegisterStatus(ctx context.Context, pollToken string, wait time.Duration) (RegisterStatus, error)
+	// Enrol redeems an enrolment token.
+	Enrol(ctx context.Context, r EnrolRequest) (EnrolReply, error)
 	// Refresh and Heartbeat take the bound agent key.
 	Refresh(ctx context.Context, r RefreshRequest) (Registration, error)
 	Heartbeat(ctx context.Context, h Heartbeat) (HeartbeatReply, error)

@@ -146,7 +146,7 @@ func TestAccessAgreesWithRules(t *testing.T) {
 
 // TestPersonOnly spells out what no key may do, whatever the table says.
 func TestPersonOnly(t *testing.T) {
-	for _, act := range []muster.Action{muster.ActSetupApprove, muster.ActKeyManage, muster.ActOperatorManage} {
+	for _, act := range []muster.Action{muster.ActSetupApprove, muster.ActDoorChange, muster.ActKeyManage, muster.ActOperatorManage} {
 		for name, c := range maps.All(bearers) {
 			if may := c.May(act); may != (c.Role == muster.Admin) {
 				t.Errorf("%s may %s: %v", name, act, may)

@@ -104,6 +104,7 @@ func New(svc Service, o Options) *API {
 	a.audit()
 	a.booters()
 	a.hosts()
+	a.doors()
 	a.exits()
 	a.spec = a.document()
 	return a
@@ -212,7 +213,7 @@ func nothingAt(r *http.Request) *muster.Problem {
 	return muster.Problemf(muster.CodeNotFound, "there is nothing at %s; /openapi.json lists what there is", shownPath(r))
 }
 
-var secretInPath = regexp.MustCompile(`(mus(?:op)?_[a-z2-7]{12}_)[A-Za-z0-9_-]+`)
+var secretInPath = regexp.MustCompile(`((?:mus(?:op)?_[a-z2-7]{12}|musen[0-9]+)_)[A-Za-z0-9_-]+`)
 
 // shownPath is a request's path for logs and people: without a secret that
 // somebody put where an id belongs, and short.

@@ -281,6 +281,26 @@ func (s session) CreateOperator(_ ctx, n muster.NewOperator) (muster.Operator, e
 	return answer[muster.Operator](s.f, "CreateOperator", n)
 }
 
+func (s session) Window(_ ctx, k muster.WindowKind) (muster.Window, error) {
+	return answer[muster.Window](s.f, "Window", k)
+}
+func (s session) OpenWindow(_ ctx, k muster.WindowKind, n muster.NewWindow) (muster.Window, error) {
+	return answer[muster.Window](s.f, "OpenWindow", k, n)
+}
+func (s session) CloseWindow(_ ctx, k muster.WindowKind) error { return s.f.note("CloseWindow", k) }
+func (s session) EnrolmentTokens(ctx) ([]muster.EnrolmentToken, error) {
+	return answer[[]muster.EnrolmentToken](s.f, "EnrolmentTokens")
+}
+func (s session) IssueEnrolmentToken(_ ctx, n muster.NewEnrolmentToken) (muster.IssuedEnrolmentToken, error) {
+	return answer[muster.IssuedEnrolmentToken](s.f, "IssueEnrolmentToken", n)
+}
+func (s session) RevokeEnrolmentToken(_ ctx, id string) error {
+	return s.f.note("RevokeEnrolmentToken", id)
+}
+func (s session) Enrol(_ ctx, r muster.EnrolRequest) (muster.EnrolReply, error) {
+	return answer[muster.EnrolReply](s.f, "Enrol", r)
+}
+
 type seekable struct{ *bytes.Reader }
 
 func (seekable) Close() error { return nil }

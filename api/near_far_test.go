@@ -164,6 +164,28 @@ var questions = []question{
 	q0("RegisterStatus", "", func(e everything, c context.Context) (muster.RegisterStatus, error) {
 		return e.RegisterStatus(c, "0123456789abcdef0123456789abcdef", 3*time.Second)
 	}),
+	q0("Window", "viewer", func(e everything, c context.Context) (muster.Window, error) {
+		return e.Window(c, muster.EnrollmentWindow)
+	}),
+	q0("Window auto-approve", "viewer", func(e everything, c context.Context) (muster.Window, error) {
+		return e.Window(c, muster.AutoApproveWindow)
+	}),
+	q1("OpenWindow", "admin", func(e everything, c context.Context, n muster.NewWindow) (muster.Window, error) {
+		return e.OpenWindow(c, muster.AutoApproveWindow, n)
+	}),
+	q0("OpenWindow enrollment", "admin", func(e everything, c context.Context) (muster.Window, error) {
+		return e.OpenWindow(c, muster.EnrollmentWindow, muster.NewWindow{Duration: 5})
+	}),
+	q0("CloseWindow", "admin", func(e everything, c context.Context) (any, error) {
+		return nil, e.CloseWindow(c, muster.AutoApproveWindow)
+	}),
+	q0("CloseWindow enrollment", "admin", func(e everything, c context.Context) (any, error) {
+		return nil, e.CloseWindow(c, muster.EnrollmentWindow)
+	}),
+	q0("EnrolmentTokens", "viewer", everything.EnrolmentTokens),
+	q1("IssueEnrolmentToken", "admin", everything.IssueEnrolmentToken),
+	q1("RevokeEnrolmentToken", "admin", none(everything.RevokeEnrolmentToken)),
+	q1("Enrol", "", everything.Enrol),
 	q1("Refresh", "key-agent", everything.Refresh),
 	q1("Heartbeat", "key-agent", everything.Heartbeat),
 	q1("Login", "", everything.Login),

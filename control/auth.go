@@ -35,16 +35,22 @@ func (c *Control) Authenticate(ctx context.Context, bearer, source string) (must
 
 func (s session) Login(ctx context.Context, l muster.Login) (muster.Token, error) {
 	now := s.now()
-	if err := s.logins.check(now, s.by.Source); err != nil {
-		return muster.Token{}, err
-	}
 	// Counted by name, too: one guesser with many addresses must not get at one
 	// operator. But guessers must not lock the operator out, either: an address
 	// from which this operator came in before is not held to it.
+	forgive := func() {}
 	if !s.welcome.is(l.Name, s.by.Source) {
-		if err := s.names.check(now, "operator "+l.Name); err != nil {
+		f, err := s.names.enter(now, "operator "+l.Name, false)
+		if err != nil {
 			return muster.Token{}, err
 		}
+		forgive = f
+	}
+	// So are those that are under way at the same moment from one address.
+	right, err := s.logins.enter(now, s.by.Source, false)
+	if err != nil {
+		forgive()
+		return muster.Token{}, err
 	}
 	// A password is slow to check on purpose; a crowd of guessers must not get
 	// every processor.
@@ -52,12 +58,12 @@ func (s session) Login(ctx context.Context, l muster.Login) (muster.Token, error
 	case s.hashing <- struct{}{}:
 		defer func() { <-s.hashing }()
 	case <-ctx.Done():
-		return muster.Token{}, ctx.Err()
+		return muster.Token{}, ctx.Err() // and it counts: it took a place in the queue
 	}
 	t, err := s.store.Login(ctx, now, s.by.Source, l)
-	if muster.IsCode(err, muster.CodeUnauthenticated) {
-		s.logins.failed(now, s.by.Source)
-		s.names.failed(now, "operator "+l.Name)
+	if !muster.IsCode(err, muster.CodeUnauthenticated) {
+		right()
+		forgive()
 	}
 	if err == nil {
 		s.welcome.add(l.Name, s.by.Source)
@@ -194,11 +200,12 @@ func (a *authCache) put(now time.Time, mark int64, secret string, c muster.Calle
 // or not, empties the cache.
 var keepsKeys = func() map[string]bool {
 	m := map[string]bool{"conflict": true, "session_lost": true, "reconnected": true, "add_image": true, "set_policy": true,
-		"login": true, "deliver_root_password": true, "create_key": true, "create_operator": true}
+		"login": true, "open_window": true, "close_window": true, "expire_window": true, "use_up_window": true,
+		"take_slot": true, "issue_token": true, "revoke_token": true, "deliver_root_password": true, "create_key": true, "create_operator": true}
 	for _, e := range []muster.Event{
 		lifecycle.Sight, lifecycle.Admit, lifecycle.StartProbe, lifecycle.Dismiss, lifecycle.SetRecord, lifecycle.Enroll,
 		lifecycle.Announce, lifecycle.Survey, lifecycle.ApproveSetup, lifecycle.Take, lifecycle.SetupComplete,
-		lifecycle.Refresh, lifecycle.Confirm, lifecycle.Quiesced, lifecycle.Resumed, lifecycle.Approve, lifecycle.Deliver,
+		lifecycle.Refresh, lifecycle.Confirm, lifecycle.Quiesced, lifecycle.Resumed, lifecycle.Register, lifecycle.Approve, lifecycle.Deliver,
 	} {
 		m[string(e)] = true
 	}

@@ -172,7 +172,7 @@ func TestPollWaits(t *testing.T) {
 	})
 }
 
-// TestGuessing: wrong codes are limited per operator's address.
+// TestGuessing: wrong codes are limited per address.
 func TestGuessing(t *testing.T) {
 	engines(t, func(p *place) {
 		reply := p.registered()

@@ -67,8 +67,10 @@ type Control struct {
 	logins     *guard        // passwords and secrets
 	names      *guard        // passwords, by operator
 	welcome    *welcome      // addresses from which operators came in
+	approvers  *welcome      // and from which they approved claim codes
 	codes      *guard        // claim codes
 	polls      *guard        // poll tokens
+	tokens     *guard        // enrolment tokens
 	doors      *guard        // registrations, which anybody may ask for
 	hashing    chan struct{} // passwords being checked
 	url        string
@@ -105,14 +107,16 @@ func Open(ctx context.Context, cfg Config) (*Control, error) {
 		cfg.Beat = 30 * time.Second
 	}
 	c := &Control{cfg: cfg, log: cfg.Log, now: cfg.Now, hashing: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
-		logins: newGuard("failed attempts", 6*time.Second, 10, 20, 200),
+		logins: newGuard("failed attempts", pace{6 * time.Second, 10}, pace{time.Second / 20, 200}),
 		// One address can fail once in six seconds: it takes many to use up an
 		// operator's share.
-		names:   newGuard("failed attempts at this operator", time.Second, 60, 200, 2000),
-		welcome: new(welcome),
-		codes:   newGuard("wrong claim codes", 30*time.Second, 10, 1, 50),
-		polls:   newGuard("unknown poll tokens", 6*time.Second, 20, 20, 200),
-		doors:   newGuard("registrations", time.Second/2, 200, 50, 2000),
+		names:   newGuard("failed attempts at this operator", pace{time.Second, 60}, pace{time.Second / 200, 2000}),
+		welcome: new(welcome), approvers: new(welcome),
+		// 30 random bits that live for an hour: some 3650 guesses in that time.
+		codes:  newGuard("wrong claim codes", pace{30 * time.Second, 10}, pace{time.Second, 50}).strict(),
+		polls:  newGuard("unknown poll tokens", pace{6 * time.Second, 20}, pace{time.Second / 20, 200}),
+		tokens: newGuard("wrong enrolment tokens", pace{6 * time.Second, 10}, pace{time.Second / 20, 200}),
+		doors:  newGuard("registrations", pace{time.Second / 2, 200}, pace{time.Second / 50, 2000}),
 	}
 	if err := c.open(ctx); err != nil {
 		c.Close()

@@ -1,92 +1,146 @@
 package control
 
 import (
-	"math"
 	"net/netip"
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"muster.internal"
 )
 
-// A guard counts failures per source and in all, and refuses a source that
-// fails too often before its next guess is looked at. When failures in all are
-// too many, every source that has failed lately is refused, and nobody else:
-// a crowd of guessers must not lock out those who know.
-type guard struct {
-	what  string
-	every time.Duration // a source earns back one failure
+// A pace is how much failure is borne: burst at once, and one more each time
+// every has passed.
+type pace struct {
+	every time.Duration
 	burst int
-	all   *rate.Limiter
+}
+
+// A debt is when all failures so far will be forgiven. Each adds one every to
+// it (the generic cell rate algorithm, whose arithmetic is exact).
+type debt = time.Time
+
+// wait is how long it takes until one more failure is borne.
+func (p pace) wait(d debt, now time.Time) time.Duration {
+	owed := max(0, d.Sub(now))
+	return max(0, owed+p.every-time.Duration(p.burst)*p.every)
+}
+
+// add books a failure, but never more than the whole burst: whoever is refused
+// is not refused for longer because others came at the same moment.
+func (p pace) add(d debt, now time.Time) debt {
+	owed := max(0, d.Sub(now))
+	return now.Add(min(owed+p.every, time.Duration(p.burst)*p.every))
+}
+
+// A guard counts failures per source and in all, and refuses a source that
+// fails too often before its next guess is looked at. An IPv6 source is its
+// /64, which one guesser has whole.
+//
+// When failures in all are too many, a soft guard refuses every source that has
+// failed lately, and nobody else: a crowd of guessers must not lock out those
+// who know. A hard one, for secrets that are short enough to guess, refuses
+// every source, but for those that were right before.
+//
+// It is in memory: each control plane process bears as much by itself, and a
+// restart forgets. It remembers guarded sources; beyond them the count in all
+// stands.
+type guard struct {
+	what      string
+	each, all pace
+	hard      bool
 
 	mu      sync.Mutex
-	sources map[string]*rate.Limiter
+	sum     debt
+	sources map[string]debt
 }
 
 // guarded is how many sources a guard remembers.
 const guarded = 10_000
 
-func newGuard(what string, every time.Duration, burst int, all rate.Limit, allBurst int) *guard {
-	return &guard{what: what, every: every, burst: burst, all: rate.NewLimiter(all, allBurst), sources: map[string]*rate.Limiter{}}
+func newGuard(what string, each, all pace) *guard {
+	return &guard{what: what, each: each, all: all, sources: map[string]debt{}}
 }
+
+// strict makes a guard hard.
+func (g *guard) strict() *guard { g.hard = true; return g }
 
 // neighbourhood is what one guesser has at hand: an address, or a /64 of IPv6.
 func neighbourhood(source string) string {
-	if a, err := netip.ParseAddr(source); err == nil && a.Is6() && !a.Is4In6() {
-		p, _ := a.WithZone("").Prefix(64) // 64 is a length that IPv6 has
-		return p.String()
+	a, err := netip.ParseAddr(source)
+	if err != nil {
+		return source
 	}
-	return source
+	if a = a.Unmap().WithZone(""); a.Is4() {
+		return a.String()
+	}
+	p, _ := a.Prefix(64) // 64 is a length that IPv6 has
+	return p.String()
 }
 
-// check is nil when the source may try.
+// check is nil when the source may try. Those that try at the same moment may
+// fail together: where that matters there is enter.
 func (g *guard) check(now time.Time, source string) error {
-	source = neighbourhood(source)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	l, known := g.sources[source]
-	if !known {
-		return nil
-	}
-	if n := l.TokensAt(now); n < 1 {
-		return g.refusal((1 - n) * g.every.Seconds())
-	}
-	if n := g.all.TokensAt(now); n < 1 {
-		return g.refusal((1 - n) / float64(g.all.Limit()))
-	}
-	return nil
-}
-
-func (g *guard) refusal(seconds float64) error {
-	p := muster.Problemf(muster.CodeTooMany, "too many %s: wait before the next one", g.what)
-	p.RetryAfter = int(math.Ceil(seconds))
-	return p
+	return g.refusal(now, neighbourhood(source), false)
 }
 
 // failed counts a failure.
 func (g *guard) failed(now time.Time, source string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.book(now, neighbourhood(source))
+}
+
+// enter counts an attempt as a failure before it is made, so that no number of
+// attempts at once gets past the bound. The caller calls forgive when it did
+// not fail. Whoever was right before (trusted) is not held to what all may do.
+func (g *guard) enter(now time.Time, source string, trusted bool) (forgive func(), err error) {
 	source = neighbourhood(source)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	l := g.sources[source]
-	if l == nil {
-		if len(g.sources) >= guarded {
-			g.evict(now)
-		}
-		l = rate.NewLimiter(rate.Every(g.every), g.burst)
-		g.sources[source] = l
+	if err := g.refusal(now, source, trusted); err != nil {
+		return nil, err
 	}
-	l.AllowN(now, 1)
-	g.all.AllowN(now, 1)
+	g.book(now, source)
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if d, ok := g.sources[source]; ok {
+			g.sources[source] = d.Add(-g.each.every)
+		}
+		g.sum = g.sum.Add(-g.all.every)
+	}, nil
 }
 
-// evict forgets who has behaved long enough, else anybody: the count in all
-// stands.
+// refusal tells how long to wait, in whole seconds: who comes back then is
+// heard, unless others failed in the meantime.
+func (g *guard) refusal(now time.Time, source string, trusted bool) error {
+	own := g.sources[source]
+	wait := g.each.wait(own, now)
+	if g.hard && !trusted || !g.hard && own.After(now) {
+		wait = max(wait, g.all.wait(g.sum, now))
+	}
+	if wait == 0 {
+		return nil
+	}
+	p := muster.Problemf(muster.CodeTooMany, "too many %s: wait before the next one", g.what)
+	p.RetryAfter = int((wait + time.Second - 1) / time.Second)
+	return p
+}
+
+func (g *guard) book(now time.Time, source string) {
+	if _, known := g.sources[source]; !known && len(g.sources) >= guarded {
+		g.evict(now)
+	}
+	g.sources[source] = g.each.add(g.sources[source], now)
+	g.sum = g.all.add(g.sum, now)
+}
+
+// evict forgets who is forgiven, else anybody.
 func (g *guard) evict(now time.Time) {
-	for s, l := range g.sources {
-		if l.TokensAt(now) >= float64(g.burst) {
+	for s, d := range g.sources {
+		if !d.After(now) {
 			delete(g.sources, s)
 		}
 	}

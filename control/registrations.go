@@ -52,16 +52,21 @@ func (s session) DeleteRegistration(ctx context.Context, serverUUID string) erro
 
 func (s session) Nodes(ctx context.Context) ([]muster.Node, error) { return s.store.Nodes(ctx) }
 
-// ApproveCode counts wrong codes by who tries them and where from: a code is
-// 30 bits, and lives for an hour.
+// ApproveCode counts wrong codes by where they come from, and in all: a code is
+// 30 bits, and lives for an hour. Whoever approved one before, from there, is
+// not locked out by others.
 func (s session) ApproveCode(ctx context.Context, code string) (muster.Registration, error) {
-	now, who := s.now(), s.by.String()+" "+s.by.Source
-	if err := s.codes.check(now, who); err != nil {
+	now := s.now()
+	forgive, err := s.codes.enter(now, s.by.Source, s.approvers.is(s.by.String(), s.by.Source))
+	if err != nil {
 		return muster.Registration{}, err
 	}
 	r, err := s.store.ApproveCode(ctx, now, s.by, code)
-	if muster.IsCode(err, muster.CodeNotFound) {
-		s.codes.failed(now, who)
+	if !muster.IsCode(err, muster.CodeNotFound) {
+		forgive()
+	}
+	if err == nil {
+		s.approvers.add(s.by.String(), s.by.Source)
 	}
 	return r, err
 }

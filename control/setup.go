@@ -136,11 +136,11 @@ func (s session) SetupFailed(ctx context.Context, serverUUID string, o muster.Se
 	return s.store.SetupFailed(ctx, s.now(), s.by, uuid, o)
 }
 
-// Tick ends what is overdue: setups, codes, keys, rescues, probes.
+// Tick ends what is overdue: setups, codes, keys, rescues, probes, windows.
 func (c *Control) Tick(ctx context.Context) error {
 	done, err := c.store.Expire(ctx, c.now())
 	if done != (store.Expired{}) {
-		c.log.Info("ended what was overdue", "setups", done.Setups, "claim_codes", done.Codes, "keys", done.Keys, "rescues", done.Rescues, "probes", done.Probes)
+		c.log.Info("ended what was overdue", "setups", done.Setups, "claim_codes", done.Codes, "keys", done.Keys, "rescues", done.Rescues, "probes", done.Probes, "windows", done.Windows)
 	}
 	return err
 }

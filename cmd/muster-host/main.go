@@ -33,6 +33,7 @@ const usage = `usage: muster-host COMMAND [flags]
   survey     its disks and what is on them, read-only
   version    of this program
   register   ask a control plane to let this machine in, by a code that is shown
+  enrol      let this machine in by an enrolment token
   run        live as a node of the fleet (started by init or a service manager)
   ticket     check a ticket that somebody presents to this machine
 ` + systemUsage + `
@@ -59,6 +60,7 @@ var commands = map[string]func(ctx context.Context, e *env) error{
 	"survey":    survey,
 	"version":   version,
 	"register":  register,
+	"enrol":     enrol,
 	"run":       run,
 	"ticket":    checkTicket,
 }

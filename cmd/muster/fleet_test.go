@@ -44,6 +44,8 @@ type memory struct {
 	traces  map[string]muster.BootTrace // what booters saw of a card
 
 	followed int // how often somebody asked for an explanation
+	windows  map[muster.WindowKind]muster.Window
+	tokens   []muster.EnrolmentToken
 
 	foreign bool // something runs on the node that is not muster's
 	// down stands for a control plane whose database is away.

@@ -153,6 +153,9 @@ func (a *app) drawRegistration(w io.Writer, r muster.Registration) {
 		"root password", password,
 	)
 	a.drawTombstone(w, r.Tombstone)
+	if r.ComesAs != nil {
+		fmt.Fprintf(w, "%s  %s\n", a.paint(dim, "let in"), said(r.ComesAs.Why))
+	}
 	if r.LastSetupError != "" {
 		fmt.Fprintln(w, a.paint(red, "last setup failed: "+said(r.LastSetupError)))
 	}
@@ -192,9 +195,20 @@ never shown here.`,
 			if err != nil {
 				return err
 			}
-			return a.show(r, func(w io.Writer) { a.said1(w, r, "is approved") })
+			return a.show(r, func(w io.Writer) { a.said1(w, r, "is approved"+cameAs(r)) })
 		},
 	}
+}
+
+// cameAs says as what node a machine came in.
+func cameAs(r muster.Registration) string {
+	if r.ComesAs == nil || r.ComesAs.NodeID == "" {
+		return ""
+	}
+	if r.ComesAs.Outcome == "same_node" {
+		return ", as node " + r.ComesAs.NodeID + " again"
+	}
+	return ", as a new node " + r.ComesAs.NodeID
 }
 
 // said1 is the one line that a change answers with.
