@@ -71,6 +71,8 @@ const (
 	ActBootChange          Action = "boot_change"
 	ActPolicyRead          Action = "policy_read"
 	ActPolicyChange        Action = "policy_change"
+	ActMachineRead         Action = "machine_read"
+	ActMachineChange       Action = "machine_change" // who is who, and what is no evidence
 	ActNodeRead            Action = "node_read"
 	ActNodeChange          Action = "node_change" // policy of nodes and disks
 	ActExpunge             Action = "expunge"     // and readmit
@@ -111,6 +113,8 @@ var access = map[Action]struct {
 	ActBootChange:          {roles: []Role{Admin}, scopes: []Scope{ScopeFull}},
 	ActPolicyRead:          {roles: []Role{Admin, Viewer}, scopes: []Scope{ScopeFull, ScopeReadOnly}},
 	ActPolicyChange:        {roles: []Role{Admin}, scopes: []Scope{ScopeFull}},
+	ActMachineRead:         {roles: []Role{Admin, Viewer}, scopes: []Scope{ScopeFull, ScopeReadOnly}},
+	ActMachineChange:       {roles: []Role{Admin}, scopes: []Scope{ScopeFull}},
 	ActNodeRead:            {roles: []Role{Admin, Viewer}, scopes: []Scope{ScopeFull, ScopeReadOnly}},
 	ActNodeChange:          {roles: []Role{Admin}, scopes: []Scope{ScopeFull}},
 	ActExpunge:             {roles: []Role{Admin}},

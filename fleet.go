@@ -64,6 +64,7 @@ type Fleet interface {
 	Exits
 
 	Booters(ctx context.Context) ([]BooterStatus, error)
+	Machines
 	Version(ctx context.Context) (Version, error)
 }
 
@@ -97,6 +98,7 @@ type BootChange struct {
 	AssignedPI *string     `json:"assigned_pi,omitempty"`    // image name; "" clears
 	KernelArgs *[]string   `json:"kernel_args,omitempty"`
 	Networking *Networking `json:"networking,omitempty"`
+	OwnUUID    *string     `json:"own_uuid,omitempty"` // "" clears
 }
 
 // Version is what a server says of itself.
@@ -147,21 +149,24 @@ type BooterFeed struct {
 
 // A Sighting is one machine that asked the network for something to boot.
 type Sighting struct {
-	MAC        string    `json:"mac"`
-	Arch       int       `json:"arch"`
-	UUID       string    `json:"uuid,omitempty"`
-	ServiceTag string    `json:"service_tag,omitempty"` // from the first-stage script
-	Interface  string    `json:"interface,omitempty"`
-	Giaddr     string    `json:"giaddr,omitempty"`
-	CircuitID  string    `json:"circuit_id,omitempty"`
-	Class      string    `json:"class,omitempty"`
-	At         time.Time `json:"at"`
+	MAC        string `json:"mac"`
+	Arch       int    `json:"arch"`
+	UUID       string `json:"uuid,omitempty"`
+	ServiceTag string `json:"service_tag,omitempty"` // from the first-stage script
+	// Script says that the first-stage script spoke: an empty service tag is
+	// all that the firmware has.
+	Script    bool      `json:"script,omitempty"`
+	Interface string    `json:"interface,omitempty"`
+	Giaddr    string    `json:"giaddr,omitempty"`
+	CircuitID string    `json:"circuit_id,omitempty"`
+	Class     string    `json:"class,omitempty"`
+	At        time.Time `json:"at"`
 }
 
 // A BooterStatus is what a booter reports of itself.
 type BooterStatus struct {
 	Booter   string           `json:"booter"`            // its name
-	Address  string           `json:"address,omitempty"` // as machines see it
+	Address  string           `json:"address,omitempty"` // as machines see it; never given to one
 	Seq      int64            `json:"seq"`               // how far it has followed the feed
 	Staged   []string         `json:"staged"`            // manifest digests it can serve
 	Errors   []string         `json:"errors,omitempty"`

@@ -170,10 +170,16 @@ type BootRecord struct {
 	KernelArgs  []string    `json:"kernel_args,omitempty"`
 	// Probe is set while only the first-stage script may be served, to learn
 	// the service tag that the allowlist wants.
-	Probe      bool       `json:"probe,omitempty"`
-	ServiceTag string     `json:"service_tag,omitempty"`
-	SeenUUID   string     `json:"seen_uuid,omitempty"` // option 97 or iPXE, as claimed
-	Arch       int        `json:"arch"`                // option 93
+	Probe      bool   `json:"probe,omitempty"`
+	ServiceTag string `json:"service_tag,omitempty"`
+	SeenUUID   string `json:"seen_uuid,omitempty"` // option 97 or iPXE, as claimed
+	// OwnUUID is what the machine behind this NIC must call itself, where its
+	// firmware says what other machines say, too.
+	OwnUUID string `json:"own_uuid,omitempty"`
+	// AwaitsUUID is set while only the first-stage script may be served, to
+	// learn what a UUID of its own can be derived from.
+	AwaitsUUID bool       `json:"awaits_uuid,omitempty"`
+	Arch       int        `json:"arch"` // option 93
 	Provenance string     `json:"provenance,omitempty"`
 	FirstSeen  *time.Time `json:"first_seen,omitempty"`
 	LastSeen   *time.Time `json:"last_seen,omitempty"`

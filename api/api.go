@@ -99,6 +99,7 @@ func New(svc Service, o Options) *API {
 	a.aboutItself()
 	a.registrations()
 	a.bootRecords()
+	a.evidence()
 	a.images()
 	a.accounts()
 	a.audit()

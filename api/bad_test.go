@@ -100,7 +100,7 @@ func TestBadInput(t *testing.T) {
 		{"double slash", "GET", "/v1//nodes", "viewer", "", 404, nil},
 		{"dots", "POST", "/v1/x/../keys", "admin", `{"scope":"full"}`, 404, nil},
 		{"a password as large as a book", "POST", "/v1/login", "", `{"name":"a","password":"` + mib + `"}`, 413, nil},
-		{"no such path", "GET", "/v1/machines", "admin", "", 404, nil},
+		{"no such path", "GET", "/v1/hardware", "admin", "", 404, nil},
 		{"no such method", "DELETE", "/v1/boot-policy", "admin", "", 405, nil},
 		{"delete a boot record", "DELETE", "/v1/boot-records/m", "admin", "", 405, nil},
 	} {

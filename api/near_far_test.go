@@ -144,6 +144,20 @@ var questions = []question{
 	}),
 	q0("VerifyAudit", "key-audit_only", everything.VerifyAudit),
 	q0("Booters", "viewer", everything.Booters),
+	q0("Machines", "viewer", func(e everything, c context.Context) ([]muster.Machine, error) {
+		return e.Machines(c, muster.MachineFilter{State: muster.MachineConflict, After: "a", Limit: 9})
+	}),
+	q1("Machine", "viewer", everything.Machine),
+	q1("RaiseMachine", "admin", func(e everything, c context.Context, id string) (muster.Machine, error) {
+		return e.RaiseMachine(c, id, "move_nic")
+	}),
+	q0("SharedIdentities", "viewer", everything.SharedIdentities),
+	q1("AddSharedIdentity", "admin", everything.AddSharedIdentity),
+	q0("RemoveSharedIdentity", "admin", func(e everything, c context.Context) (any, error) {
+		return nil, e.RemoveSharedIdentity(c, muster.SharedMAC, "00:50:b6")
+	}),
+	q0("NetworkUsage", "viewer", everything.NetworkUsage),
+	q0("NoiseLimits", "viewer", everything.NoiseLimits),
 	q0("Version", "", everything.Version),
 	q0("Feed", "key-booter", func(e everything, c context.Context) (muster.BooterFeed, error) {
 		return e.Feed(c, "b1", 42, time.Second)

@@ -217,6 +217,9 @@ func (d *Decision) mode(rec *muster.BootRecord, now time.Time) Reason {
 		d.Mode, d.Rule = Rescue, RuleRescue
 	case rec.State == muster.Enrolling:
 		d.Mode, d.Rule = Enroll, RuleEnrolling
+		if rec.AwaitsUUID && (d.Stage == Script || d.Stage == File) {
+			return AwaitingUUID
+		}
 	case rec.State == muster.Enrolled:
 		d.Mode, d.Rule = Node, RuleEnrolled
 	case rec.State == muster.BootDecommissioned:

@@ -37,6 +37,7 @@ const (
 	Discovered
 	Decommissioned
 	Probing
+	AwaitingUUID
 	UnknownArch
 	NoArch
 	NoImage
@@ -89,6 +90,9 @@ var reasons = [reasonCount]struct {
 	}},
 	Probing: {"probing", RuleProbe, func(d *Decision) string {
 		return "has told its service tag, which the control plane compares with the allowlist; nothing else is served meanwhile"
+	}},
+	AwaitingUUID: {"awaiting_uuid", RuleEnrolling, func(d *Decision) string {
+		return "has a UUID that many boards share, and waits for one of its own, which is derived from serial number and MAC address; see its note with muster boot show " + d.MAC.String()
 	}},
 	UnknownArch: {"unknown_arch", RuleFirmware, func(d *Decision) string {
 		return "has firmware that nothing is served to: " + ArchName(d.Arch) + "; boot it by BIOS, UEFI x64 or UEFI arm64, if it can"

@@ -202,6 +202,9 @@ func (linux) render(w *script, in input) {
 	if in.Gateway.IsValid() {
 		args = append(args, "muster.gw="+in.Gateway.String())
 	}
+	if in.rec.OwnUUID != "" {
+		args = append(args, "muster.uuid="+in.rec.OwnUUID)
+	}
 	args = append(args, "muster.bus="+in.site.bus(), "muster.mode="+in.Mode.String(),
 		"muster.time="+strconv.FormatInt(in.now.Unix(), 10))
 	for _, a := range args {

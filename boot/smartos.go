@@ -76,6 +76,9 @@ func properties(w *script, in input) string {
 	if n := in.rec.Networking; n != nil && muster.ValidHostname(n.Hostname) && in.Mode != Rescue {
 		own = append(own, "hostname="+n.Hostname)
 	}
+	if in.rec.OwnUUID != "" && in.Mode != Rescue {
+		own = append(own, "override_uuid="+in.rec.OwnUUID)
+	}
 	if in.Mode != Node {
 		own = append(own, "noimport=true")
 	}

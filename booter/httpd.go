@@ -145,12 +145,12 @@ func (b *Booter) script(w http.ResponseWriter, r *http.Request, m dhcp.MAC) {
 		b.sight.built(m, b.dir.lookup(m) != nil, arch, b.now())
 	}
 	d, rec := b.decide(boot.Request{Via: boot.HTTP, MAC: m, Want: boot.Script})
-	if tag := serviceTag(r.URL.RawQuery); tag != "" {
+	if tag := serviceTag(r.URL.RawQuery); tag != "" || d.Reason == boot.AwaitingUUID {
 		uuid, err := muster.ParseUUID(r.URL.Query().Get("uuid"))
 		if err != nil {
 			uuid = ""
 		}
-		if d.Serve || d.Reason == boot.Probing {
+		if d.Serve || d.Reason == boot.Probing || d.Reason == boot.AwaitingUUID {
 			b.sight.tag(m, rec, uuid, tag, b.now())
 		}
 	}

@@ -95,11 +95,11 @@ func (s *sightings) tag(m dhcp.MAC, rec *muster.BootRecord, uuid, serviceTag str
 	if e == nil {
 		return
 	}
-	news := serviceTag != e.ServiceTag || now.Sub(e.told) >= sightUnserved
+	news := serviceTag != e.ServiceTag || !e.Script || now.Sub(e.told) >= sightUnserved
 	if rec != nil && e.At.IsZero() {
 		e.Arch = rec.Arch // this booter has not seen its DHCP, maybe before a restart
 	}
-	e.At, e.ServiceTag = now, serviceTag
+	e.At, e.ServiceTag, e.Script = now, serviceTag, true
 	if uuid != "" {
 		e.UUID = uuid
 	}

@@ -116,7 +116,7 @@ var (
 	confirmed     = input("confirm", "confirmed", "the operator repeated its serial number", "this is not the machine's serial number", func(f *Facts) *bool { return &f.Confirmed })
 	enrollmentPI  = outside("enrollment image", "the boot policy has an enrollment image", "the boot policy has no enrollment image", func(f *Facts) *bool { return &f.EnrollmentPI })
 	code          = outside("code", "the claim code is the one that the machine shows", "the claim code is not the one that the machine shows", func(f *Facts) *bool { return &f.Code })
-	sameMachine   = outside("same machine", "nothing says that it is another machine", "another machine holds this UUID: its serial number, MACs or disks differ", func(f *Facts) *bool { return &f.SameMachine })
+	sameMachine   = outside("same machine", "nothing says that it is another machine", "the evidence says that it is, or claims to be, another machine", func(f *Facts) *bool { return &f.SameMachine })
 	overdue       = outside("overdue", "its time is over, or has no end", "its time is not over yet", func(f *Facts) *bool { return &f.Overdue })
 	windowOpen    = outside("window open", "an auto-approve window is open, with a free slot", "no auto-approve window is open, or it has no free slot", func(f *Facts) *bool { return &f.WindowOpen })
 	admitted      = gate("admitted", "the boot policy takes in machines by itself, or an enrollment window has a free slot", "the boot policy does not take in new machines by itself (auto_enroll is off) and no enrollment window has a free slot: an admin opens one with \"muster window open enrollment\"", func(f *Facts) *bool { return &f.Admitted })

@@ -2,8 +2,10 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -28,6 +30,9 @@ func (s *Store) Announce(ctx context.Context, now time.Time, by muster.Caller, a
 	uuid, what, err := read(a.ServerUUID, a.Sysinfo)
 	if err != nil {
 		return reply, err
+	}
+	if what.facts.UUID != uuid {
+		return reply, muster.Invalid("sysinfo.UUID", "it says %s, but the machine came as %s", what.facts.UUID, uuid)
 	}
 	if a.MAC, err = muster.ParseMAC(a.MAC); err != nil {
 		return reply, muster.Invalid("mac", "%v", err)
@@ -74,13 +79,20 @@ func (t *tx) announce(uuid string, a muster.Announcement, what said) (reply must
 	if err != nil {
 		return reply, nil, err
 	}
-	f := lifecycle.Facts{SameMachine: true, Admitted: true}
-	var slot *muster.Window
-	verdict := inventory.Verdict{}
-	if m.had != lifecycle.NoRegistration {
-		verdict = inventory.Judge(inventory.EvidenceOf(m.reg.Registration), what.facts.Evidence())
-		f.SameMachine = verdict.Outcome != inventory.Conflict
+	sh, err := t.shared()
+	if err != nil {
+		return reply, nil, err
 	}
+	if row, is := sh.UUID(uuid); is {
+		refused, err = t.defaultUUID(m, uuid, row, sh, a.MAC, what)
+		return reply, refused, err
+	}
+	incumbent, verdict, err := t.judge(m, sh, what)
+	if err != nil {
+		return reply, nil, err
+	}
+	f := lifecycle.Facts{SameMachine: incumbent == nil, Admitted: true}
+	var slot *muster.Window
 	if m.had == lifecycle.NoRegistration {
 		if slot, f.Admitted, err = t.admitted(); err != nil {
 			return reply, nil, err
@@ -99,8 +111,15 @@ func (t *tx) announce(uuid string, a muster.Announcement, what said) (reply must
 		if !muster.IsCode(err, muster.CodeConflict) || f.SameMachine {
 			return reply, nil, err
 		}
-		return reply, fmt.Errorf("%w (%s)", err, verdict.Reason), t.noteConflict(m, muster.Conflict{
-			MAC: a.MAC, Serial: what.facts.Serial, Source: a.Source, Reason: verdict.Reason, At: t.now})
+		return reply, waiting(err, verdict), t.contest(incumbent, uuid, what, verdict, a.MAC, a.Source)
+	}
+	if err := t.settledIn(uuid, a.MAC); err != nil {
+		return reply, nil, err
+	}
+	if m.had == lifecycle.NoRegistration {
+		if err := t.roomForMachine(a.MAC); err != nil {
+			return reply, nil, err
+		}
 	}
 	reply.State = next.Registration
 	if slot != nil {
@@ -112,7 +131,7 @@ func (t *tx) announce(uuid string, a muster.Announcement, what said) (reply must
 		reply.Survey, err = t.hear(m, next, a, what)
 		return reply, nil, err
 	}
-	if _, err := t.exec(machineSeen, uuid, micro(t.now)); err != nil {
+	if _, err := t.exec(machineSeen, m.uuid, micro(t.now)); err != nil {
 		return reply, nil, err
 	}
 	if m.had == muster.SettingUp && m.reg.session != a.Session {
@@ -137,6 +156,73 @@ func (t *tx) admitted() (slot *muster.Window, ok bool, err error) {
 	return &w, true, nil
 }
 
+// judge finds the machine that the one of m is in conflict with: the holder of
+// its UUID, or whose cards or disks it has. Nil: nothing speaks against it.
+func (t *tx) judge(m *machine, sh *inventory.Shared, what said) (*machine, inventory.Verdict, error) {
+	if m.had == lifecycle.NoRegistration {
+		return t.rival(m.uuid, sh, what)
+	}
+	v := inventory.Judge(sh.EvidenceOf(m.reg.Registration), sh.Evidence(what.facts))
+	if v.Outcome != inventory.Conflict {
+		return nil, v, nil
+	}
+	return m, v, nil
+}
+
+// waiting tells a newcomer, and whoever reads it, why it waits and what can be
+// done about it.
+func waiting(err error, v inventory.Verdict) error {
+	var p *muster.Problem
+	if !errors.As(err, &p) {
+		return err
+	}
+	q := *p
+	q.Detail = fmt.Sprintf("%s (%s); it waits, see muster machine ls: %s", p.Detail, v.Reason, strings.Join(v.Case.Verbs(), ", "))
+	q.Allowed = v.Case.Verbs()
+	return &q
+}
+
+// defaultUUID refuses a machine that calls itself what many boards do, and sees
+// to it that its next boot tells it another UUID.
+func (t *tx) defaultUUID(m *machine, uuid string, row muster.SharedIdentity, sh *inventory.Shared, mac string, what said) (refused, err error) {
+	own, ok := sh.Own(what.facts.Serial, mac)
+	if i := m.boot(mac); i >= 0 && m.boots[i].stored != lifecycle.Unseen && m.boots[i].OwnUUID != "" {
+		own, ok = m.boots[i].OwnUUID, true
+	} else if i >= 0 && ok && m.boots[i].stored != lifecycle.Unseen {
+		if err := t.give(m.boots[i], own, "its UUID "+uuid+" is on many boards"); err != nil {
+			return nil, err
+		}
+	}
+	vendor := row.Vendor
+	if vendor == "" {
+		vendor = "an operator marked it so"
+	}
+	if !ok {
+		return muster.Problemf(muster.CodeConflict, "UUID %s is a default that many boards share (%s), and neither the machine's serial number nor its MAC address is its own: give it one with muster boot set %s --uuid UUID, and restart it", uuid, vendor, mac), nil
+	}
+	return muster.Problemf(muster.CodeConflict, "UUID %s is a default that many boards share (%s): restart the machine, it is told to call itself %s", uuid, vendor, own), nil
+}
+
+// give writes down which UUID the machine behind a card must call itself.
+func (t *tx) give(r *record, own, why string) error {
+	r.OwnUUID, r.AwaitsUUID = own, false
+	seq, err := t.record("own_uuid", recordSubject(r.MAC), detail{"own_uuid": own, "why": why})
+	if err != nil {
+		return err
+	}
+	return t.putRecord(r, seq)
+}
+
+// spell sees to it that a machine that came in the other byte order comes as it
+// is registered from its next boot on.
+func (t *tx) spell(m *machine, a muster.Announcement) error {
+	i := m.boot(a.MAC)
+	if said, err := muster.ParseUUID(a.ServerUUID); err != nil || said == m.uuid || i < 0 || m.boots[i].stored == lifecycle.Unseen || m.boots[i].OwnUUID != "" {
+		return nil
+	}
+	return t.give(m.boots[i], m.uuid, "it came in the other byte order")
+}
+
 // hear writes down what a bare machine said. Its disks must be surveyed over
 // the session that it speaks on now.
 func (t *tx) hear(m *machine, next lifecycle.State, a muster.Announcement, what said) (survey bool, err error) {
@@ -159,6 +245,9 @@ func (t *tx) hear(m *machine, next lifecycle.State, a muster.Announcement, what 
 		}
 	}
 	if err := t.save(m, next, seq); err != nil {
+		return false, err
+	}
+	if err := t.spell(m, a); err != nil {
 		return false, err
 	}
 	return r.SurveyedAt == nil, t.keepSysinfo(m.uuid, what.redacted)
@@ -234,7 +323,7 @@ func (s *Store) Survey(ctx context.Context, now time.Time, by muster.Caller, ser
 		for _, d := range v.Disks {
 			names = append(names, d.Path+" "+d.Describe())
 		}
-		seq, err := t.record(string(lifecycle.Survey), subject(serverUUID), detail{"disks": names})
+		seq, err := t.record(string(lifecycle.Survey), subject(m.uuid), detail{"disks": names})
 		if err != nil {
 			return err
 		}
@@ -263,7 +352,7 @@ func (s *Store) SessionChanged(ctx context.Context, now time.Time, by muster.Cal
 		}
 		// An approval needs a machine that is there.
 		m.reg.session = ""
-		seq, err := t.record("session_lost", subject(serverUUID), detail{"mac": c.MAC, "address": c.Source, "reason": c.Reason})
+		seq, err := t.record("session_lost", subject(m.uuid), detail{"mac": c.MAC, "address": c.Source, "reason": c.Reason})
 		if err != nil {
 			return err
 		}

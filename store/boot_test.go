@@ -128,7 +128,7 @@ func TestOperatorsOnBootRecords(t *testing.T) {
 		if r.Mode != muster.RescueMode || !r.RescueUntil.Equal(start.Add(lifecycle.RescueDefault)) || r.AssignedPI.Digest != digestNo(1) || r.KernelArgs[0] != "console=ttyS0" || r.Networking.Resolvers[0] != "10.77.0.2" {
 			t.Fatalf("%+v", r)
 		}
-		net.Address = "10.77.0.101/24"
+		net.Address = "10.78.0.101/24"
 		day, none := 100000, "nothing"
 		for name, c := range map[string]struct {
 			change muster.BootChange

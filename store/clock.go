@@ -9,7 +9,10 @@ import (
 )
 
 // Expired says what the clock ended.
-type Expired struct{ Setups, Codes, Keys, Rescues, Probes, Windows, Nodes int }
+type Expired struct {
+	Setups, Codes, Keys, Rescues, Probes, Windows, Nodes int
+	Conflicts, Lapsed, Cards                             int
+}
 
 var (
 	setupsDue  = define("clock/setups", `SELECT server_uuid FROM registrations WHERE state = 'setting_up' AND (setup_deadline IS NULL OR setup_deadline <= $1) ORDER BY server_uuid`)
@@ -40,6 +43,8 @@ func (s *Store) Expire(ctx context.Context, now time.Time) (Expired, error) {
 		{windowsDue, now, &done.Windows, (*tx).expireWindow},
 		{probesDue, now.Add(-lifecycle.ProbeDeadline), &done.Probes, (*tx).expireProbe},
 		{nodesDue, now, &done.Nodes, (*tx).settleNode},
+		{conflictsDue, now.Add(-lifecycle.ConflictDeadline), &done.Conflicts, (*tx).expireConflict},
+		{lapsesDue, now.Add(-lifecycle.LapseDeadline), &done.Lapsed, (*tx).lapse},
 	} {
 		var keys []string
 		err := s.read(ctx, "looking for what is overdue", func(r *reading) error {
@@ -64,6 +69,10 @@ func (s *Store) Expire(ctx context.Context, now time.Time) (Expired, error) {
 		if err != nil && first == nil {
 			first = err
 		}
+	}
+	cards, err := s.expireCards(ctx, now)
+	if done.Cards = cards; err != nil && first == nil {
+		first = err
 	}
 	return done, first
 }

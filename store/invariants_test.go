@@ -13,7 +13,8 @@ import (
 
 // tables are every table of ours, with the columns that may differ between two
 // states that are the same for people.
-var tables = []string{"api_keys", "audit", "audit_head", "boot_policy", "boot_records", "boot_traces", "booters", "dead_keys", "disks", "enrolment_tokens", "foreign_workloads", "images", "moves",
+var tables = []string{"api_keys", "audit", "audit_head", "boot_policy", "boot_records", "boot_traces", "booters", "dead_keys", "disks", "enrolment_tokens", "evidence", "foreign_workloads", "images",
+	"machines", "machines_apart", "moves", "shared_identities",
 	"nodes", "operators", "placements", "registrations", "root_passwords", "sysinfos", "ticket_keys", "tokens", "tombstones", "windows"}
 
 // dump is everything in the database, as text.
@@ -121,6 +122,14 @@ SELECT p.placement_id FROM placements p JOIN nodes n ON n.node_id = p.node_id WH
 SELECT p.server_uuid FROM root_passwords p JOIN registrations r ON r.server_uuid = p.server_uuid WHERE r.state = 'awaiting_setup'`,
 	"a dead key that lives": `
 SELECT d.id FROM dead_keys d JOIN api_keys k ON k.id = d.id`,
+	"a registration without its machine, or with two": `
+SELECT r.server_uuid FROM registrations r LEFT JOIN machines m ON m.server_uuid = r.server_uuid WHERE m.machine_id IS NULL`,
+	"a machine without its registration, or a newcomer to nobody": `
+SELECT m.machine_id FROM machines m LEFT JOIN registrations r ON r.server_uuid = m.server_uuid OR r.server_uuid = m.incumbent WHERE r.server_uuid IS NULL`,
+	"evidence of nobody": `
+SELECT e.value FROM evidence e LEFT JOIN machines m ON m.machine_id = e.machine_id WHERE m.machine_id IS NULL`,
+	"an address on two records": `
+SELECT address FROM boot_records WHERE address <> '' GROUP BY address HAVING count(*) > 1`,
 	"a gap in the chain": `
 SELECT CAST(h.seq AS text) FROM audit_head h WHERE h.seq <> (SELECT count(*) FROM audit)`,
 }

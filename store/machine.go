@@ -39,6 +39,15 @@ func findMachine(from source, uuid string, macs ...string) (*machine, error) {
 	if err != nil {
 		return nil, err
 	}
+	if other := muster.SwapUUID(uuid); reg == nil && other != uuid {
+		// It is the same machine in the other byte order.
+		if reg, err = findRegistration(from, other); err != nil {
+			return nil, err
+		}
+		if reg != nil {
+			uuid, m.uuid = other, other
+		}
+	}
 	if reg == nil {
 		reg = &registration{Registration: muster.Registration{ServerUUID: uuid}}
 	}
@@ -208,6 +217,9 @@ func (t *tx) saveRegistration(m *machine, next lifecycle.State, seq int64) error
 			}
 		}
 		if _, err := t.exec(dropSysinfo, m.uuid); err != nil {
+			return err
+		}
+		if err := t.dropMachine(m.uuid); err != nil {
 			return err
 		}
 		return t.change(dropRegistration, m.uuid, r.rev, string(m.had))

@@ -140,6 +140,9 @@ func checkNetwork(field string, n *muster.AdminNetwork) (netip.Prefix, error) {
 		return none, muster.Invalid(field+".name", "a name is 1 to 64 letters, digits, dots, hyphens or underscores")
 	}
 	prefix, err := netip.ParsePrefix(n.Prefix)
+	if err == nil && prefix.Addr().Is6() {
+		return none, noIPv6(field+".prefix", n.Prefix)
+	}
 	if err != nil || !prefix.Addr().Is4() || prefix.Bits() < 8 || prefix.Bits() > 30 {
 		return none, muster.Invalid(field+".prefix", "%q is not an IPv4 network from /8 to /30, like 10.77.0.0/24", n.Prefix)
 	}
@@ -147,9 +150,9 @@ func checkNetwork(field string, n *muster.AdminNetwork) (netip.Prefix, error) {
 		return none, muster.Invalid(field+".prefix", "%s has bits set behind its length: did you mean %s?", prefix, prefix.Masked())
 	}
 	inside := func(name, s string) (netip.Addr, error) {
-		a, err := netip.ParseAddr(s)
-		if err != nil || !a.Is4() {
-			return a, muster.Invalid(field+"."+name, "%q is not an IPv4 address", s)
+		a, err := ipv4(field+"."+name, s)
+		if err != nil {
+			return a, err
 		}
 		if !prefix.Contains(a) || a == prefix.Addr() || a == broadcast(prefix) {
 			return a, muster.Invalid(field+"."+name, "%s is not the address of a host in %s", a, prefix)
@@ -174,8 +177,8 @@ func checkNetwork(field string, n *muster.AdminNetwork) (netip.Prefix, error) {
 	}
 	for name, list := range map[string][]string{"resolvers": n.Resolvers, "giaddrs": n.Giaddrs} {
 		for i, s := range list {
-			if a, err := netip.ParseAddr(s); err != nil || !a.Is4() {
-				return none, muster.Invalid(fmt.Sprintf("%s.%s[%d]", field, name, i), "%q is not an IPv4 address", s)
+			if _, err := ipv4(fmt.Sprintf("%s.%s[%d]", field, name, i), s); err != nil {
+				return none, err
 			}
 		}
 	}
@@ -186,6 +189,22 @@ func checkNetwork(field string, n *muster.AdminNetwork) (netip.Prefix, error) {
 		return none, muster.Invalid(field+".interface", "interface or circuit_id is too long or not printable")
 	}
 	return prefix, nil
+}
+
+// ipv4 reads an address, and says plainly that the other kind will not do.
+func ipv4(field, s string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(s)
+	switch {
+	case err != nil:
+		return a, muster.Invalid(field, "%.64q is not an IPv4 address", s)
+	case !a.Is4():
+		return a, noIPv6(field, s)
+	}
+	return a, nil
+}
+
+func noIPv6(field, s string) error {
+	return muster.Invalid(field, "%.64s is an IPv6 address: machines boot and are administered over IPv4 alone, give an IPv4 address", s)
 }
 
 func broadcast(p netip.Prefix) netip.Addr {

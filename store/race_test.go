@@ -129,7 +129,7 @@ func TestFiftyCallersOfEachTransition(t *testing.T) {
 func TestNoAddressIsReservedTwice(t *testing.T) {
 	engines(t, func(t *testing.T, s *Store) {
 		site(t, s)
-		const room = 100 // in the network of the test's policy
+		const room, kept = 100, 12 // in the network of the test's policy, and of that for operators
 		var mu sync.Mutex
 		at := map[string]string{}
 		for _, err := range together(callers, func(i int) error {
@@ -162,13 +162,33 @@ func TestNoAddressIsReservedTwice(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if len(at) != room {
-			t.Errorf("%d addresses were reserved of %d", len(at), room)
+		if len(at) != room-kept {
+			t.Errorf("%d addresses were reserved of %d", len(at), room-kept)
+		}
+		for i, err := range together(kept, func(i int) error {
+			r, err := s.RaiseBootRecord(t.Context(), start, ada, boxNo(200+i).mac, lifecycle.Enroll)
+			mu.Lock()
+			defer mu.Unlock()
+			if err == nil && (r.Address == "" || at[r.Address] != "") {
+				err = fmt.Errorf("%s got %q, which %s has", r.MAC, r.Address, at[r.Address])
+			}
+			at[r.Address] = r.MAC
+			return err
+		}) {
+			if err != nil {
+				t.Error(i, err)
+			}
+		}
+		_, err := s.RaiseBootRecord(t.Context(), start, ada, boxNo(300).mac, lifecycle.Enroll)
+		wantCode(t, err, muster.CodeConflict)
+		u := must[[]muster.NetworkUsage](t)(s.NetworkUsage(t.Context()))[0]
+		if u.Total != room || u.Used != room || u.Free != 0 || u.Unannounced != room-kept || u.UnannouncedCap != room-kept || u.Note == "" {
+			t.Errorf("%+v", u)
 		}
 		healthy(t, s)
 		// A NIC that leaves keeps its address; a network with more room takes in the rest.
 		p := testPolicy()
-		p.Networks[0].End = "10.77.0.250"
+		p.Networks[0].Start, p.Networks[0].End = "10.77.0.40", "10.77.0.250"
 		must[muster.BootPolicy](t)(s.SetBootPolicy(t.Context(), start, ada, p))
 		for i := range 150 {
 			rs := must[[]muster.BootRecord](t)(s.Sight(t.Context(), start, booterCaller, "b1", []muster.Sighting{{MAC: boxNo(i).mac}}))

@@ -10,7 +10,7 @@ import (
 )
 
 const recordColumns = `mac, seq, state, mode, rescue_until, server_uuid, network, address, networking, pi_name, pi_digest,
- kernel_args, probe_since, service_tag, seen_uuid, arch, provenance, first_seen, last_seen, note`
+ kernel_args, probe_since, service_tag, seen_uuid, arch, provenance, first_seen, last_seen, note, own_uuid, awaits_uuid, origin, touched`
 
 var (
 	getRecord        = define("boot-records/get", `SELECT `+recordColumns+` FROM boot_records WHERE mac = $1`)
@@ -23,11 +23,11 @@ SELECT `+recordColumns+` FROM boot_records WHERE mac > $1 ORDER BY mac LIMIT $2`
 SELECT `+recordColumns+` FROM boot_records WHERE state = $1 AND mac > $2 ORDER BY mac LIMIT $3`)
 
 	addRecord = define("boot-records/add", `
-INSERT INTO boot_records (`+recordColumns+`) VALUES (`+placeholders(1, 20)+`)`)
+INSERT INTO boot_records (`+recordColumns+`) VALUES (`+placeholders(1, 24)+`)`)
 	setRecord = define("boot-records/set", `
 UPDATE boot_records SET (seq, state, mode, rescue_until, server_uuid, network, address, networking, pi_name, pi_digest,
- kernel_args, probe_since, service_tag, seen_uuid, arch, provenance, first_seen, last_seen, note) = (`+placeholders(2, 20)+`)
-WHERE mac = $1 AND state = $21 AND seq = $22`)
+ kernel_args, probe_since, service_tag, seen_uuid, arch, provenance, first_seen, last_seen, note, own_uuid, awaits_uuid, origin, touched) = (`+placeholders(2, 24)+`)
+WHERE mac = $1 AND state = $25 AND seq = $26`)
 	recordSeen = define("boot-records/seen", `
 UPDATE boot_records SET last_seen = $2, arch = $3, seen_uuid = $4 WHERE mac = $1`)
 
@@ -41,6 +41,8 @@ type record struct {
 	stored     muster.BootState // as in its row; lifecycle.Unseen: there is none
 	storedSeq  int64
 	probeSince *time.Time
+	origin     string // the booter that saw it first
+	touched    bool   // an operator set something, or made it
 }
 
 func newRecord(mac string) *record {
@@ -100,6 +102,7 @@ func (r *record) values() ([]any, error) {
 	return []any{
 		r.MAC, r.Seq, string(r.State), string(r.Mode), microPtr(r.RescueUntil), r.ServerUUID, r.Network, r.Address, networking, pi.Name, pi.Digest,
 		string(list), microPtr(r.probeSince), r.ServiceTag, r.SeenUUID, r.Arch, r.Provenance, microPtr(r.FirstSeen), microPtr(r.LastSeen), r.Note,
+		r.OwnUUID, bit(r.AwaitsUUID), r.origin, bit(r.touched),
 	}, nil
 }
 
@@ -108,14 +111,17 @@ func scanRecord(scan func(...any) error) (*record, error) {
 	var rescue, probe, first, last *int64
 	var networking *string
 	var piName, piDigest, args string
+	var awaits, touched int64
 	err := scan(
 		&r.MAC, &r.Seq, &r.State, &r.Mode, &rescue, &r.ServerUUID, &r.Network, &r.Address, &networking, &piName, &piDigest,
 		&args, &probe, &r.ServiceTag, &r.SeenUUID, &r.Arch, &r.Provenance, &first, &last, &r.Note,
+		&r.OwnUUID, &awaits, &r.origin, &touched,
 	)
 	if err != nil {
 		return nil, err
 	}
 	r.stored, r.storedSeq = r.State, r.Seq
+	r.AwaitsUUID, r.touched = awaits != 0, touched != 0
 	r.RescueUntil, r.probeSince = fromMicroPtr(rescue), fromMicroPtr(probe)
 	r.FirstSeen, r.LastSeen = fromMicroPtr(first), fromMicroPtr(last)
 	r.AssignedPI, r.Probe = unref(piName, piDigest), r.probeSince != nil
@@ -158,6 +164,7 @@ func (t *tx) putRecord(r *record, seq int64) error {
 	was, wasSeq := r.stored, r.storedSeq
 	if was == lifecycle.Unseen && r.FirstSeen == nil {
 		r.FirstSeen, r.Provenance = &t.now, "made by "+t.by.String()
+		r.touched = true
 	}
 	r.Seq, r.Probe = seq, r.probeSince != nil
 	vs, err := r.values()
@@ -171,6 +178,14 @@ func (t *tx) putRecord(r *record, seq int64) error {
 	}
 	r.stored, r.storedSeq = r.State, seq
 	return err
+}
+
+// bit is a truth as both engines keep it.
+func bit(is bool) int64 {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // settle moves the record to what the rows say, as far as that needs nothing

@@ -9,6 +9,7 @@ import (
 
 	"muster.internal"
 	"muster.internal/boot"
+	"muster.internal/inventory"
 	"muster.internal/lifecycle"
 )
 
@@ -151,6 +152,20 @@ func checkChange(c muster.BootChange) error {
 			return muster.Invalid("rescue_seconds", "a rescue lasts from 60 to %d seconds", most)
 		}
 	}
+	if c.OwnUUID != nil && *c.OwnUUID != "" {
+		u, err := muster.ParseUUID(*c.OwnUUID)
+		if err != nil {
+			return muster.Invalid("own_uuid", "%v", err)
+		}
+		if row, is := inventory.BuiltinShared().UUID(u); is {
+			return muster.Invalid("own_uuid", "%s is a default that many boards share (%s)", u, row.Vendor)
+		}
+	}
+	if n := c.Networking; n != nil {
+		if err := checkNetworking(n); err != nil {
+			return err
+		}
+	}
 	if c.KernelArgs != nil {
 		if len(*c.KernelArgs) > 64 {
 			return muster.Invalid("kernel_args", "there are more than 64")
@@ -190,6 +205,9 @@ func (c *recordChange) raise(e muster.Event, f lifecycle.Facts) (lifecycle.Boot,
 func (c *recordChange) put(e muster.Event, d detail) error {
 	if !c.touched {
 		return nil // it was so before
+	}
+	if c.t.by != muster.Clock {
+		c.r.touched = true
 	}
 	seq, err := c.t.record(string(e), recordSubject(c.r.MAC), d)
 	if err != nil {
@@ -248,7 +266,7 @@ func (c *recordChange) set(b muster.BootChange) error {
 			return err
 		}
 	}
-	if b.KernelArgs == nil && b.Networking == nil {
+	if b.KernelArgs == nil && b.Networking == nil && b.OwnUUID == nil {
 		return nil
 	}
 	if _, err := c.raise(lifecycle.SetRecord, lifecycle.Facts{}); err != nil {
@@ -257,6 +275,12 @@ func (c *recordChange) set(b muster.BootChange) error {
 	c.touched = true
 	if b.KernelArgs != nil {
 		c.r.KernelArgs = *b.KernelArgs
+	}
+	if b.OwnUUID != nil {
+		c.r.OwnUUID, _ = muster.ParseUUID(*b.OwnUUID) // was checked; "" stays ""
+		if c.r.OwnUUID != "" {
+			c.r.AwaitsUUID, c.r.Note = false, ""
+		}
 	}
 	if b.Networking != nil {
 		return c.setNetworking(*b.Networking)
@@ -301,19 +325,72 @@ func (c *recordChange) setNetworking(n muster.Networking) error {
 	if c.r.Address == "" {
 		return muster.Problemf(muster.CodeConflict, "boot record %s has no address yet: enroll it first", c.r.MAC)
 	}
-	p, err := netip.ParsePrefix(n.Address)
-	if err != nil || p.Addr().String() != c.r.Address {
-		return muster.Invalid("networking.address", "%q is not the reserved address, %s, with its prefix length", n.Address, c.r.Address)
+	p := netip.MustParsePrefix(n.Address) // was checked
+	if at := p.Addr().String(); at != c.r.Address {
+		if err := c.choose(p); err != nil {
+			return err
+		}
+		c.r.Address = at
 	}
-	for _, a := range append([]string{n.Gateway}, n.Resolvers...) {
-		if at, err := netip.ParseAddr(a); a != "" && (err != nil || !at.Is4()) {
-			return muster.Invalid("networking", "%q is not an IPv4 address", a)
+	c.r.Networking = &n
+	return nil
+}
+
+// choose checks an address that an operator wants for a record in place of the
+// reserved one: a host's on the record's network, and nobody's. The index on
+// addresses is the net below.
+func (c *recordChange) choose(want netip.Prefix) error {
+	policy, err := findPolicy(c.t)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(policy.Networks, func(n muster.AdminNetwork) bool { return n.Name == c.r.Network })
+	if i < 0 {
+		return muster.Invalid("networking.address", "the record's network, %q, is not in the boot policy any more", c.r.Network)
+	}
+	n := policy.Networks[i]
+	on, at := netip.MustParsePrefix(n.Prefix), want.Addr()
+	hosts, err := booterAddresses(c.t)
+	if err != nil {
+		return err
+	}
+	switch {
+	case !on.Contains(at) || want.Bits() != on.Bits() || at == on.Addr() || at == broadcast(on):
+		return muster.Invalid("networking.address", "%s is not the address of a host in %s, the record's network %s", want, on, n.Name)
+	case slices.Contains(slices.Concat([]string{n.Gateway}, n.Resolvers, n.Giaddrs, hosts), at.String()):
+		return muster.Invalid("networking.address", "%s is a gateway's, name server's, relay's or booter's", at)
+	}
+	var holder string
+	taken, err := c.t.get(addressHolder, []any{at.String()}, &holder)
+	if err == nil && taken && holder != c.r.MAC {
+		err = muster.Problemf(muster.CodeConflict, "%s is reserved for network card %s", at, holder)
+	}
+	return err
+}
+
+var addressHolder = define("boot-records/holder", `SELECT mac FROM boot_records WHERE address = $1`)
+
+func checkNetworking(n *muster.Networking) error {
+	p, err := netip.ParsePrefix(n.Address)
+	if err == nil && p.Addr().Is6() {
+		return noIPv6("networking.address", n.Address)
+	}
+	if err != nil {
+		return muster.Invalid("networking.address", "%q is not an IPv4 address with its prefix length, like 10.77.0.101/24", n.Address)
+	}
+	if n.Gateway != "" {
+		if _, err := ipv4("networking.gateway", n.Gateway); err != nil {
+			return err
+		}
+	}
+	for i, r := range n.Resolvers {
+		if _, err := ipv4(fmt.Sprintf("networking.resolvers[%d]", i), r); err != nil {
+			return err
 		}
 	}
 	if n.Hostname != "" && !muster.ValidHostname(n.Hostname) {
 		return muster.Invalid("networking.hostname", "%.64q is not an RFC 1123 label", n.Hostname)
 	}
-	c.r.Networking = &n
 	return nil
 }
 

@@ -27,7 +27,7 @@ func read(serverUUID string, sysinfo []byte) (string, said, error) {
 	if err != nil {
 		return "", said{}, err
 	}
-	if f.UUID != uuid {
+	if !muster.SameUUID(f.UUID, uuid) {
 		return "", said{}, muster.Invalid("sysinfo.UUID", "it says %s, but the machine came as %s", f.UUID, uuid)
 	}
 	redacted, err := inventory.Redact(sysinfo)
@@ -55,10 +55,14 @@ func (s *Store) Register(ctx context.Context, now time.Time, by muster.Caller, q
 	if err := checkRegister(q); err != nil {
 		return reply, err
 	}
+	var refused error
 	err = s.write(ctx, "registering", now, by, func(t *tx) error {
-		reply, err = t.register(uuid, q, what)
+		reply, refused, err = t.register(uuid, q, what)
 		return err
 	})
+	if err == nil {
+		err = refused
+	}
 	return reply, err
 }
 
@@ -72,28 +76,56 @@ func checkRegister(q muster.RegisterRequest) error {
 	if pin, err := hex.DecodeString(q.ConsolePin); err != nil || q.ConsolePin != "" && len(pin) != 32 {
 		return muster.Invalid("console_tls_spki_sha256_hex", "a SHA-256 in hexadecimal has 64 digits")
 	}
+	if q.AdminIP != "" {
+		if _, err := ipv4("admin_ip", q.AdminIP); err != nil {
+			return err
+		}
+	}
 	if q.Hostname != "" && !muster.ValidHostname(q.Hostname) {
 		return muster.Invalid("hostname", "%.64q is not an RFC 1123 label", q.Hostname)
 	}
 	return nil
 }
 
-func (t *tx) register(uuid string, q muster.RegisterRequest, what said) (reply muster.RegisterReply, err error) {
+func (t *tx) register(uuid string, q muster.RegisterRequest, what said) (reply muster.RegisterReply, refused, err error) {
 	m, err := t.load(uuid)
 	if err != nil {
-		return reply, err
+		return reply, nil, err
 	}
 	w, err := findWindow(t, muster.AutoApproveWindow, t.now)
 	if err != nil {
-		return reply, err
+		return reply, nil, err
 	}
-	next, _, err := m.raise(lifecycle.Register, lifecycle.Facts{SameMachine: true, WindowOpen: w.Open})
+	sh, err := t.shared()
 	if err != nil {
-		return reply, m.waysIn(err)
+		return reply, nil, err
 	}
+	if row, is := sh.UUID(uuid); is {
+		return reply, muster.Problemf(muster.CodeConflict, "UUID %s is a default that many boards share (%s): run muster-host register --uuid with one of its own", uuid, row.Vendor), nil
+	}
+	incumbent, verdict, err := t.judge(m, sh, what)
+	if err != nil {
+		return reply, nil, err
+	}
+	next, _, err := m.raise(lifecycle.Register, lifecycle.Facts{SameMachine: incumbent == nil, WindowOpen: w.Open})
+	if muster.IsCode(err, muster.CodeConflict) && incumbent != nil && onlyEvidence(m) {
+		return reply, waiting(err, verdict), t.contest(incumbent, uuid, what, verdict, bootMACOf(what), t.by.Source)
+	}
+	if err != nil {
+		return reply, nil, m.waysIn(err)
+	}
+	if m.had == lifecycle.NoRegistration {
+		if err := t.roomForMachine(""); err != nil {
+			return reply, nil, err
+		}
+	}
+	if err := t.settledIn(uuid, bootMACOf(what)); err != nil {
+		return reply, nil, err
+	}
+	uuid = m.uuid
 	token, err := t.s.randomHex(16)
 	if err != nil {
-		return reply, err
+		return reply, nil, err
 	}
 	r := m.reg
 	r.take(what)
@@ -107,27 +139,27 @@ func (t *tx) register(uuid string, q muster.RegisterRequest, what said) (reply m
 	if byWindow := next.Registration == muster.Approved; byWindow {
 		r.Door = muster.DoorWindow
 		if r.BoundKeyID, err = t.s.newID(); err != nil {
-			return reply, err
+			return reply, nil, err
 		}
 		d["window_opened_by"], d["api_key"] = w.OpenedBy, r.BoundKeyID
 		if err := t.takeSlot(w, uuid); err != nil {
-			return reply, err
+			return reply, nil, err
 		}
 	} else if reply, err = t.showCode(r); err != nil {
-		return reply, err
+		return reply, nil, err
 	}
 	seq, err := t.record(string(lifecycle.Register), subject(uuid), d)
 	if err != nil {
-		return reply, err
+		return reply, nil, err
 	}
 	if err := t.save(m, next, seq); err != nil {
-		return reply, err
+		return reply, nil, err
 	}
 	if err := t.keepSysinfo(uuid, what.redacted); err != nil {
-		return reply, err
+		return reply, nil, err
 	}
 	reply.ServerUUID, reply.State, reply.PollToken = uuid, r.State, token
-	return reply, nil
+	return reply, nil, nil
 }
 
 // showCode gives the machine a claim code to show.
@@ -139,6 +171,19 @@ func (t *tx) showCode(r *registration) (reply muster.RegisterReply, err error) {
 	expires := t.now.Add(lifecycle.ClaimDeadline)
 	r.claimHash, r.ClaimCodeExpires = t.s.vault.claim(code), &expires
 	return muster.RegisterReply{ClaimCode: muster.ShowClaimCode(code), ClaimCodeExpires: &expires}, nil
+}
+
+// onlyEvidence tells whether nothing but the evidence keeps a machine out.
+func onlyEvidence(m *machine) bool {
+	_, _, err := m.raise(lifecycle.Register, lifecycle.Facts{SameMachine: true})
+	return err == nil
+}
+
+func bootMACOf(what said) string {
+	if what.facts.AdminMAC == "" && len(what.facts.MACs) > 0 {
+		return what.facts.MACs[0]
+	}
+	return what.facts.AdminMAC
 }
 
 // freeCode draws a code that no other machine shows.

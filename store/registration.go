@@ -86,6 +86,7 @@ type registration struct {
 	hostVersion   string
 	wasDisabled   bool // since a person let it in last
 	seq           int64
+	evidence      string // as it was written down last, in one text
 }
 
 func (r *registration) values() ([]any, error) {
@@ -156,6 +157,7 @@ func scanRegistration(scan func(...any) error) (*registration, error) {
 			return nil, fmt.Errorf("registration %s: disk layout: %w", r.ServerUUID, err)
 		}
 	}
+	r.evidence = r.print()
 	return r, nil
 }
 
@@ -171,6 +173,9 @@ func findRegistration(from source, uuid string) (r *registration, err error) {
 // put writes the row: a new one if it was never read, else over the one that
 // was.
 func (t *tx) putRegistration(r *registration, was muster.RegistrationState) error {
+	if err := t.keepMachine(r); err != nil {
+		return err
+	}
 	old := r.rev
 	r.rev++
 	vs, err := r.values()

@@ -75,7 +75,7 @@ func (s *Store) Registration(ctx context.Context, serverUUID string) (muster.Reg
 			return err
 		}
 		var document string
-		if ok, err := r.get(getSysinfo, []any{serverUUID}, &document); err != nil || !ok {
+		if ok, err := r.get(getSysinfo, []any{m.uuid}, &document); err != nil || !ok {
 			return err
 		}
 		found.Sysinfo = json.RawMessage(document)

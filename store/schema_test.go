@@ -54,7 +54,11 @@ func TestChecksNameTheStatesOfTheRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var schema = string(b)
+	more, err := migrations.ReadFile("migrations/00005_machines.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema = string(b) + string(more)
 	for _, c := range []struct {
 		table, column, lifecycle string
 		empty                    bool
@@ -66,6 +70,7 @@ func TestChecksNameTheStatesOfTheRows(t *testing.T) {
 		{"boot_records", "mode", "mode", false},
 		{"nodes", "policy", "node policy", false},
 		{"nodes", "state", "node state", false},
+		{"machines", "state", "machine", false},
 		{"disks", "policy", "disk policy", false},
 		{"disks", "state", "disk state", false},
 	} {

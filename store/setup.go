@@ -270,6 +270,9 @@ func (t *tx) refresh(m *machine, q muster.RefreshRequest, what said) error {
 		return err
 	}
 	r := m.reg
+	if err := t.odd(m, what); err != nil {
+		return err
+	}
 	if len(what.redacted) > 0 {
 		hostname := r.Hostname
 		r.take(what)

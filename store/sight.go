@@ -3,12 +3,14 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
 	"muster.internal"
+	"muster.internal/inventory"
 	"muster.internal/lifecycle"
 )
 
@@ -44,11 +46,18 @@ func (s *Store) Sight(ctx context.Context, now time.Time, by muster.Caller, boot
 		if err != nil {
 			return err
 		}
-		a := &admission{t: t, policy: policy, booter: booter}
+		sh, err := t.shared()
+		if err != nil {
+			return err
+		}
+		a := &admission{t: t, policy: policy, booter: booter, shared: sh}
 		for _, v := range canonical {
 			r, err := a.sight(v)
 			if err != nil {
 				return err
+			}
+			if r == nil {
+				continue
 			}
 			found = append(found, r.BootRecord)
 		}
@@ -63,6 +72,9 @@ type admission struct {
 	policy muster.BootPolicy
 	booter string
 	taken  map[netip.Addr]bool // every reserved address, once it was asked for
+	shared *inventory.Shared
+	noise  *noise   // once it was asked for
+	hosts  []string // booters' own addresses, likewise
 }
 
 // sight moves one record as far as the rows let it.
@@ -72,6 +84,11 @@ func (a *admission) sight(v muster.Sighting) (*record, error) {
 		return nil, err
 	}
 	fresh := r.stored == lifecycle.Unseen
+	if fresh {
+		if room, err := a.roomForCard(); err != nil || !room {
+			return nil, err // muster boot limits says so
+		}
+	}
 	next, err := r.raise(lifecycle.Sight, lifecycle.Facts{})
 	if err != nil {
 		return nil, err
@@ -89,16 +106,20 @@ func (a *admission) sight(v muster.Sighting) (*record, error) {
 		r.ServiceTag = v.ServiceTag
 	}
 	if fresh {
-		r.FirstSeen, r.Provenance = &at, provenance(a.booter, v)
+		r.FirstSeen, r.Provenance, r.origin = &at, provenance(a.booter, v), a.booter
 	}
 	r.State = next.State
+	identified, err := a.identify(r, v)
+	if err != nil {
+		return nil, err
+	}
 	e := muster.Event("")
 	if r.State == muster.Discovered {
 		if e, err = a.admit(r, a.network(v)); err != nil {
 			return nil, err
 		}
 	}
-	if e == "" && !fresh && !tagged {
+	if e == "" && !fresh && !tagged && !identified {
 		// Nothing is new but that it lives.
 		_, err := a.t.exec(recordSeen, r.MAC, micro(at), r.Arch, r.SeenUUID)
 		return r, err
@@ -127,9 +148,10 @@ func (a *admission) admit(r *record, net *muster.AdminNetwork) (muster.Event, er
 	f := lifecycle.Facts{AutoEnroll: a.policy.AutoEnroll, NetworkKnown: net != nil, AddressFree: true}
 	f.OnAllowlist, f.TagWanted = a.allowed(r)
 	var free netip.Addr
+	crowded := ""
 	if net != nil && r.Address == "" {
 		var err error
-		if free, err = a.lowestFree(net); err != nil {
+		if free, crowded, err = a.forPolicy(net); err != nil {
 			return "", err
 		}
 		f.AddressFree = free.IsValid()
@@ -148,7 +170,9 @@ func (a *admission) admit(r *record, net *muster.AdminNetwork) (muster.Event, er
 		var no *lifecycle.Refusal
 		if errors.As(err, &no) {
 			if e == lifecycle.Admit {
-				note = no.Reason()
+				if note = no.Reason(); crowded != "" && f.AutoEnroll && (f.OnAllowlist || f.TagWanted) {
+					note = crowded
+				}
 			}
 			continue
 		}
@@ -174,6 +198,10 @@ func (a *admission) apply(r *record, e muster.Event, next lifecycle.Boot, net *m
 	if next.Address == lifecycle.AddressReserved && hadAddress == "" {
 		r.reserve(net, free)
 		a.taken[free] = true
+		if a.noise != nil {
+			a.noise.onNet[net.Name]++
+			a.noise.byBooter[r.origin]--
+		}
 	}
 	if next.Address == lifecycle.NoAddress && hadAddress != "" {
 		if old, err := netip.ParseAddr(hadAddress); err == nil && a.taken != nil {
@@ -181,6 +209,9 @@ func (a *admission) apply(r *record, e muster.Event, next lifecycle.Boot, net *m
 		}
 	}
 	r.Note = ""
+	if r.AwaitsUUID {
+		r.Note = awaitsUUID
+	}
 	switch e {
 	case lifecycle.StartProbe:
 		r.probeSince, r.Note = &a.t.now, "waiting for its first boot to tell its service tag"
@@ -284,13 +315,87 @@ func (a *admission) lowestFree(n *muster.AdminNetwork) (netip.Addr, error) {
 			return netip.Addr{}, err
 		}
 	}
-	from, to := netip.MustParseAddr(n.Start), netip.MustParseAddr(n.End)
-	for at := from; !to.Less(at); at = at.Next() {
-		if !a.taken[at] && at.String() != n.Gateway && !slices.Contains(n.Resolvers, at.String()) && !slices.Contains(n.Giaddrs, at.String()) {
+	if a.hosts == nil {
+		hosts, err := booterAddresses(a.t)
+		if err != nil {
+			return netip.Addr{}, err
+		}
+		a.hosts = append([]string{}, hosts...)
+	}
+	p := newPool(n, a.hosts)
+	for at := p.from; !p.to.Less(at); at = at.Next() {
+		if !a.taken[at] && !p.never[at] {
 			return at, nil
 		}
 	}
 	return netip.Addr{}, nil
+}
+
+// forPolicy is lowestFree for a card that nobody asked for: those behind which
+// no machine said who it is leave some of a network to operators.
+func (a *admission) forPolicy(n *muster.AdminNetwork) (free netip.Addr, crowded string, err error) {
+	free, err = a.lowestFree(n)
+	if err != nil || !free.IsValid() {
+		return free, "", err
+	}
+	count, err := a.count()
+	if err != nil {
+		return netip.Addr{}, "", err
+	}
+	p := newPool(n, a.hosts)
+	if held := count.onNet[n.Name]; held >= p.total-p.reserve {
+		return netip.Addr{}, fmt.Sprintf("%d addresses of network %s are held by cards behind which no machine said who it is, and the rest is kept for operators: muster boot enroll %s gets one of those", held, n.Name, "NIC"), nil
+	}
+	return free, "", nil
+}
+
+const awaitsUUID = "its UUID is on many boards: waiting for its first boot to tell its serial number, which another is derived from"
+
+// identify sees to it that a machine whose firmware says what many do is told a
+// UUID of its own. It is derived once and kept.
+func (a *admission) identify(r *record, v muster.Sighting) (changed bool, err error) {
+	row, is := a.shared.UUID(v.UUID)
+	if v.UUID == "" || r.OwnUUID != "" || r.ServerUUID != "" || !is && !r.AwaitsUUID {
+		return false, nil
+	}
+	was, note := r.AwaitsUUID, r.Note
+	r.AwaitsUUID = is
+	if !is {
+		return true, nil
+	}
+	own, err := a.known(r.MAC)
+	if err != nil {
+		return false, err
+	}
+	if own == "" && (v.Script || v.ServiceTag != "") {
+		own, _ = a.shared.Own(v.ServiceTag, r.MAC)
+		if own == "" {
+			r.Note = fmt.Sprintf("its UUID is on many boards (%s), and neither serial number nor MAC address is its own: muster boot set %s --uuid UUID", row.Vendor, r.MAC)
+		}
+	}
+	if own != "" {
+		r.OwnUUID, r.AwaitsUUID, r.Note = own, false, ""
+	} else if r.State == muster.Enrolling && r.Note == "" {
+		r.Note = awaitsUUID
+	}
+	return was != r.AwaitsUUID || note != r.Note || own != "", nil
+}
+
+// known is the machine that has named a card as its own, if the card is one
+// machine's.
+func (a *admission) known(mac string) (uuid string, err error) {
+	if _, is := a.shared.MAC(mac); is {
+		return "", nil
+	}
+	n := 0
+	err = a.t.each(evidenceHolders, []any{"mac", mac}, func(scan func(...any) error) error {
+		n++
+		return scan(&uuid)
+	})
+	if n != 1 {
+		uuid = ""
+	}
+	return uuid, err
 }
 
 func provenance(booter string, v muster.Sighting) string {

@@ -98,6 +98,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 			return nil, errors.Join(fmt.Errorf("open the store: %w", err), s.Close())
 		}
 	}
+	if err := s.knowMachines(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("open the store: %w", err), s.Close())
+	}
 	return s, nil
 }
 

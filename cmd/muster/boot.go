@@ -24,7 +24,8 @@ deleted: that would lose its address. Decommission it, and reactivate it later.`
 		a.bootRaise("decommission", "Serve nothing any more (rescue excepted)",
 			"is decommissioned", `  muster boot decommission 52:54:00:77:00:01`),
 		a.bootRaise("reactivate", "Bring a decommissioned record back as discovered",
-			"is discovered again", `  muster boot reactivate 52:54:00:77:00:01`))
+			"is discovered again", `  muster boot reactivate 52:54:00:77:00:01`),
+		a.bootNetworks(), a.bootLimits())
 }
 
 func (a *app) bootLs() *cobra.Command {
@@ -121,6 +122,7 @@ func (a *app) drawBootRecord(w io.Writer, r muster.BootRecord) {
 		"resolvers", said(strings.Join(net.Resolvers, ", ")),
 		"host", said(net.Hostname),
 		"machine", first(r.ServerUUID, said(r.SeenUUID)),
+		"told to be", r.OwnUUID,
 		"serial", said(r.ServiceTag),
 		"image", strings.TrimPrefix(imageName(r.AssignedPI), "-"),
 		"kernel arguments", said(strings.Join(r.KernelArgs, " ")),
@@ -143,6 +145,7 @@ type bootFlags struct {
 	address     string
 	gateway     string
 	resolvers   []string
+	uuid        string
 	hostname    string
 }
 
@@ -194,6 +197,7 @@ stays. A record is made for a card that was never seen. Rescue ends by itself
 	f.StringVar(&o.gateway, "gateway", "", "gateway")
 	f.StringSliceVar(&o.resolvers, "resolver", nil, "name servers")
 	f.StringVar(&o.hostname, "hostname", "", "host name: one label")
+	f.StringVar(&o.uuid, "uuid", "", `the UUID that the machine must call itself; "" clears it`)
 	a.complete(c, "mode", string(muster.NormalMode), string(muster.RescueMode))
 	must(c.RegisterFlagCompletionFunc("image", a.completeWith(imageWords)))
 	return c
@@ -245,6 +249,9 @@ func (o *bootFlags) change(c *cobra.Command, was muster.BootRecord) (muster.Boot
 			n.Hostname = o.hostname
 		}
 		b.Networking = &n
+	}
+	if set("uuid") {
+		b.OwnUUID = &o.uuid
 	}
 	if b == (muster.BootChange{}) {
 		return b, usagef("nothing to set: name at least one of the flags")

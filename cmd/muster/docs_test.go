@@ -125,7 +125,7 @@ func TestEveryCommandTeaches(t *testing.T) {
 // in the same words but for rm.
 func TestEveryVerbIsACommand(t *testing.T) {
 	a := &app{env: env{getenv: func(string) string { return "" }}}
-	for group, on := range map[string]lifecycle.Subject{"registration": lifecycle.Registrations, "boot": lifecycle.BootRecords} {
+	for group, on := range map[string]lifecycle.Subject{"registration": lifecycle.Registrations, "boot": lifecycle.BootRecords, "machine": lifecycle.Machines} {
 		for _, i := range lifecycle.Help(on) {
 			verb := i.Verb
 			if verb == "delete" {

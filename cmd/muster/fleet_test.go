@@ -46,6 +46,9 @@ type memory struct {
 	followed int // how often somebody asked for an explanation
 	windows  map[muster.WindowKind]muster.Window
 	tokens   []muster.EnrolmentToken
+	// newcomer is the case of a machine that waits, if one does.
+	newcomer string
+	shared   []muster.SharedIdentity
 
 	foreign bool // something runs on the node that is not muster's
 	// down stands for a control plane whose database is away.

@@ -170,6 +170,8 @@ func (m *memory) knob(args []string) error {
 		m.slow = true
 	case "twin": // a second machine with the same serial number
 		m.regs["4c4c4544-0043-5810-8032-000000000000"] = &muster.Registration{ServerUUID: "4c4c4544-0043-5810-8032-000000000000", Serial: "8CX2P53", State: muster.Pending, LastSeen: noon}
+	case "newcomer": // one more machine waits, in this case
+		m.newcomer = args[1]
 	case "conflict":
 		m.regs[uuidWeb1].Conflicts = []muster.Conflict{{MAC: "52:54:00:77:00:66", Source: "10.77.0.166", Reason: "other serial number and other disks", At: noon}}
 	case "hostile": // a machine that puts control characters in its names
