@@ -247,6 +247,41 @@ func TestRefusedAnnouncement(t *testing.T) {
 	})
 }
 
+// TestClosedDoor: a machine that may not announce itself yet is neither cut off
+// nor forgotten; it gets in once an enrollment window is open.
+func TestClosedDoor(t *testing.T) {
+	inTime(t, func(t *testing.T, b *testBus, l *pipeListener) {
+		b.control.mu.Lock()
+		b.control.survey = false
+		b.control.refuse["announce"] = muster.Problemf(muster.CodeForbidden, "no enrollment window has a free slot")
+		b.control.mu.Unlock()
+		m := b.machine(t, b.piped(l, uuidA, macA, ipA), keyA, silent)
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		refused := b.control.count("announce")
+		if refused < 4 || refused > 8 {
+			t.Errorf("%d announcements in five minutes", refused)
+		}
+		session := b.control.await(t, "announce", nil).session
+		b.control.mu.Lock()
+		delete(b.control.refuse, "announce")
+		b.control.mu.Unlock()
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		b.control.mu.Lock()
+		for _, s := range b.control.heard {
+			if s.what == "announce" && s.session != session {
+				t.Errorf("it had to connect again: %s", s.session)
+			}
+		}
+		b.control.mu.Unlock()
+		if n := b.control.count("announce"); n <= refused {
+			t.Errorf("%d announcements, none since the window opened", n)
+		}
+		m.stop()
+	})
+}
+
 // TestOrderOfNews: that a session is lost is told before its successor is
 // announced, however long the control plane is away in between.
 func TestOrderOfNews(t *testing.T) {
