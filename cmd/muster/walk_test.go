@@ -25,9 +25,6 @@ import (
 var owed = map[muster.Event]string{
 	lifecycle.FactoryReset:   "its commands",
 	lifecycle.Readmit:        "its commands",
-	lifecycle.NoProvision:    "its commands",
-	lifecycle.Quiesce:        "its commands",
-	lifecycle.Resume:         "its commands",
 	lifecycle.GracefulRemove: "its commands",
 	lifecycle.Expunge:        "its commands",
 	lifecycle.RemoveDisk:     "its commands",
@@ -41,8 +38,9 @@ var owed = map[muster.Event]string{
 
 // unwalked are transitions of events that are walked from another state.
 var unwalked = map[string]string{
-	"set on ''":          "a record that nobody reported, only to hold an argument: as enroll on one",
-	"decommission on ''": "the same record, to keep a card out before it is seen",
+	"resume on 'graceful_remove'": "a removal that takes long enough to be taken back: placements",
+	"set on ''":                   "a record that nobody reported, only to hold an argument: as enroll on one",
+	"decommission on ''":          "the same record, to keep a card out before it is seen",
 }
 
 // TestWalkDocs takes real machines' control plane, booter and simulated
