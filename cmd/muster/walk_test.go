@@ -23,7 +23,6 @@ import (
 // owed are events with a verb that the walk does not show yet, each with what
 // it waits for. A new verb stands here or in testdata/walk.txt.
 var owed = map[muster.Event]string{
-	lifecycle.FactoryReset:   "its commands",
 	lifecycle.Readmit:        "its commands",
 	lifecycle.GracefulRemove: "its commands",
 	lifecycle.Expunge:        "its commands",
@@ -38,6 +37,7 @@ var owed = map[muster.Event]string{
 
 // unwalked are transitions of events that are walked from another state.
 var unwalked = map[string]string{
+	"factory_reset on 'approved'": "a second node; it is walked from disabled",
 	"resume on 'graceful_remove'": "a removal that takes long enough to be taken back: placements",
 	"set on ''":                   "a record that nobody reported, only to hold an argument: as enroll on one",
 	"decommission on ''":          "the same record, to keep a card out before it is seen",
