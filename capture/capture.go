@@ -2,7 +2,7 @@
 // UDP or TCP over IPv4: what a network boot consists of.
 //
 // It reads what it is handed and opens nothing. Whatever is in a file, it must
-// not panic and must not hold more memory than the file is long, and a frame
+// not panic and must not hold more than a bounded amount of it, and a frame
 // that cannot be read is said, never dropped without a word.
 package capture
 
@@ -26,8 +26,12 @@ const (
 	TCP = 6
 )
 
-// maxFrames bounds what one file may hold: it is kept in memory.
-const maxFrames = 1_000_000
+// Bounds of what one file may hold, since it is kept in memory: compressed ones
+// may be much longer than they look.
+const (
+	maxFrames = 1_000_000
+	maxBytes  = 512 << 20 // of frames of interest
+)
 
 // A Frame is one datagram or segment.
 type Frame struct {
@@ -74,6 +78,7 @@ func Read(r io.Reader) (f File, err error) {
 	if err != nil {
 		return f, err
 	}
+	kept := 0
 	for {
 		data, info, err := src.ReadPacketData()
 		if errors.Is(err, io.EOF) {
@@ -92,6 +97,10 @@ func Read(r io.Reader) (f File, err error) {
 		if !ok {
 			f.Other++
 			continue
+		}
+		if kept += len(data); kept > maxBytes {
+			f.Fault = fmt.Sprintf("only the first %d frames were read: they are too much to keep", f.Total-1)
+			return f, nil
 		}
 		frame.Number, frame.At = f.Total, info.Timestamp.UTC()
 		f.Frames = append(f.Frames, frame)
