@@ -148,7 +148,7 @@ func (c *inquiry) discovered() {
 	case has("auto_enroll is off"):
 		c.x.Cause = "auto_enroll_off"
 		c.advise("Admit this one.", enroll)
-		c.advise("Or let new machines in for a while.", "muster window open enrollment --for 30m")
+		c.advise("In strict mode it takes an open enrollment window too, once it announces itself.", "muster window open enrollment --for 30m")
 		c.advise("Or let machines in by themselves again.", "muster policy set --auto-enroll")
 	case has("allowlist"):
 		c.x.Cause = "not_on_allowlist"
