@@ -97,6 +97,9 @@ var reasonRows = map[string]func(c *inquiry){
 	boot.LoaderMissing.String(): func(c *inquiry) {
 		c.advise("On the booter's host, install the loaders, or name the directory that has them.", "apt install ipxe")
 	},
+	boot.AwaitingUUID.String(): func(c *inquiry) {
+		c.advise("Its vendor gave many boards one UUID, so it is given its own: wait for its next try. If it goes on, see what is known of the machine.", "muster machine ls")
+	},
 	boot.NotOffered.String(): func(c *inquiry) {
 		c.advise("Its image has changed while it loaded, or it runs a script that is not muster's: start it anew.", "")
 	},
