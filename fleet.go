@@ -171,7 +171,11 @@ type BooterStatus struct {
 	Staged   []string         `json:"staged"`            // manifest digests it can serve
 	Errors   []string         `json:"errors,omitempty"`
 	Counters map[string]int64 `json:"counters,omitempty"`
-	LastSeen *time.Time       `json:"last_seen,omitempty"`
+	// Proxy: it gives no addresses, a DHCP server of the site does.
+	Proxy        bool             `json:"proxy,omitempty"`
+	OtherServers []OtherServer    `json:"other_servers,omitempty"`
+	Loops        []LoopingMachine `json:"loops,omitempty"`
+	LastSeen     *time.Time       `json:"last_seen,omitempty"`
 }
 
 // An Announcement is a machine without a credential saying, over the boot bus,

@@ -366,7 +366,7 @@ func (d *Decision) again(env *Env) Reason {
 	if env.Loop == nil || d.Stage == Address || d.Stage == File {
 		return Served
 	}
-	if d.Loop = env.Loop(d.MAC); d.Loop.Count > 0 {
+	if d.Loop = env.Loop(d.MAC, d.Mode, digestOf(d)); d.Loop.Count > 0 {
 		return Looping
 	}
 	return Served

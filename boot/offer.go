@@ -1,6 +1,7 @@
 package boot
 
 import (
+	"bytes"
 	"net/netip"
 
 	"muster.internal/dhcp"
@@ -35,3 +36,21 @@ func AppendOffer(dst, buf []byte, d *Decision, req *dhcp.Packet, s Site, server 
 	}
 	return dhcp.AppendReply(dst, req, &r)
 }
+
+// Ours tells whether an answer to machine m names a boot file as a booter does:
+// below the machine's own directory.
+func Ours(p *dhcp.Packet, m dhcp.MAC) bool {
+	var buf [24]byte
+	dir := append(m.AppendHyphens(buf[:0]), '/')
+	for _, file := range [...][]byte{p.File, p.Get(dhcp.OptBootFile)} {
+		if bytes.HasPrefix(file, dir) {
+			return true
+		}
+		if i := bytes.Index(file, bootPath); i >= 0 && bytes.HasPrefix(file[i+len(bootPath):], dir) {
+			return true
+		}
+	}
+	return false
+}
+
+var bootPath = []byte("/boot/")

@@ -198,7 +198,13 @@ func (linux) file(*Decision, string) string { return "" }
 func (linux) render(w *script, in input) {
 	args := append([]string{"initrd=initrd"}, in.Variant.Args...)
 	args = append(args, in.kernelArgs()...)
-	args = append(args, "muster.mac="+in.MAC.String(), "muster.ip="+in.Address.String())
+	args = append(args, "muster.mac="+in.MAC.String())
+	own := []string(nil)
+	if in.Address.IsValid() {
+		args = append(args, "muster.ip="+in.Address.String())
+	} else { // another server gave the address, and iPXE knows it: its own words, not through the gate
+		own = []string{"muster.ip=${netX/ip}/${netX/netmask}", "muster.gw=${netX/gateway}"}
+	}
 	if in.Gateway.IsValid() {
 		args = append(args, "muster.gw="+in.Gateway.String())
 	}
@@ -210,6 +216,7 @@ func (linux) render(w *script, in input) {
 	for _, a := range args {
 		w.gate("kernel argument", a)
 	}
+	args = append(args, own...)
 	w.line("kernel --name kernel " + w.need(w.blob(in.Variant, "kernel"), "kernel") + " " + strings.Join(args, " ") + " || goto failed")
 	w.line("initrd --name initrd " + w.need(w.blob(in.Variant, "initrd"), "initrd") + " || goto failed")
 }

@@ -75,9 +75,9 @@ type Env struct {
 	Staged func(digest string) *muster.Image
 	// HasLoader tells whether a loader file can be served.
 	HasLoader func(name string) bool
-	// Loop tells whether a machine is given the same again and again; nil: no
-	// account is kept.
-	Loop func(dhcp.MAC) Loop
+	// Loop tells whether a machine is given the same again and again, in this
+	// mode with this image; nil: no account is kept.
+	Loop func(m dhcp.MAC, mode Mode, image string) Loop
 }
 
 // A Loop is one stage that was served again and again without what should

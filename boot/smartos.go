@@ -56,7 +56,10 @@ func (smartOS) render(w *script, in input) {
 	if w.blob(in.Variant, "hash") != "" {
 		w.line("module " + os + smartHash + " type=hash name=ramdisk || goto failed")
 	}
-	names := []string{NetworkingPath}
+	var names []string
+	if in.Address.IsValid() { // else the platform asks the site's server itself
+		names = append(names, NetworkingPath)
+	}
 	switch config, err := NodeConfig(in.Decision); {
 	case err != nil && w.err == nil:
 		w.err = err

@@ -16,12 +16,16 @@ import (
 
 	"muster.internal"
 	"muster.internal/boot"
+	"muster.internal/dhcp"
 	"muster.internal/image"
 )
 
 // Ports are what the booter listens on. In a Config 0 means any free port, and
 // below 0 that the protocol is not served.
-type Ports struct{ DHCP, TFTP, HTTP, Bus int }
+//
+// PXE is the port of PXE boot servers, 4011 by the book. It goes with DHCP: it
+// is not served without, and 0 is 4011 where DHCP is on its own port.
+type Ports struct{ DHCP, TFTP, HTTP, Bus, PXE int }
 
 // A Config is a booter's settings.
 type Config struct {
@@ -38,6 +42,9 @@ type Config struct {
 	// Address is ours as machines see it; not valid: the interface's first.
 	Address netip.Addr
 	Ports   Ports
+	// Proxy: a DHCP server of the site gives addresses on this segment, and the
+	// booter says only what to boot.
+	Proxy bool
 	// BusUser and BusPassword are what every machine logs in to the boot bus
 	// with; the script that a machine boots carries them.
 	BusUser, BusPassword string
@@ -59,14 +66,19 @@ type Booter struct {
 	quiet   *silences
 	traces  *traces
 	tally   *tally
+	watch   *boot.Watch
+	rivals  *rivals
+	env     boot.Env
 	report  chan struct{} // poked when there is something new to report
 	bus     *Bus
 	install *Installer // nil until open
 
-	dhcp *net.UDPConn // nil: not served
-	tftp *net.UDPConn
-	http net.Listener
-	amqp net.Listener
+	dhcp   *net.UDPConn // nil: not served
+	pxe    *net.UDPConn
+	frames *frames // nil: no privilege for it, or no need
+	tftp   *net.UDPConn
+	http   net.Listener
+	amqp   net.Listener
 }
 
 // Listen binds the sockets, which may need privileges that Run does not. It
@@ -87,6 +99,7 @@ func Listen(cfg Config) (*Booter, error) {
 	b.sight = newSightings(cfg.Name, cfg.Control, b.dir, b.log, b.tally)
 	b.quiet = newSilences(b.log, b.tally)
 	b.traces = newTraces(cfg.Name, cfg.Control, b.log, b.tally)
+	b.account()
 	b.bus = NewBus(BusOptions{Booter: cfg.Name, User: cfg.BusUser, Password: cfg.BusPassword, Machines: b.dir, Control: cfg.Enroll, Log: b.log})
 	if err := b.bind(); err != nil {
 		b.Close()
@@ -160,15 +173,49 @@ func (b *Booter) bind() (err error) {
 			return fmt.Errorf("listening for the boot bus: %w", err)
 		}
 	}
+	if err := b.bindPXE(any); err != nil {
+		return err
+	}
 	p := b.Ports()
 	b.site.HTTP = netip.AddrPortFrom(c.Address, uint16(max(0, p.HTTP)))
 	b.site.Bus = netip.AddrPortFrom(c.Address, uint16(max(0, p.Bus)))
 	return nil
 }
 
+// bindPXE opens the port of PXE boot servers and the packet socket, neither of
+// which a segment needs that has no other server: without them the booter says
+// so and goes on.
+func (b *Booter) bindPXE(any netip.Addr) (err error) {
+	c := &b.cfg
+	if b.dhcp == nil || c.Ports.PXE < 0 && !c.Proxy {
+		return nil
+	}
+	port := max(0, c.Ports.PXE)
+	if port == 0 && c.Ports.DHCP == dhcp.ServerPort {
+		port = dhcp.PXEPort
+	}
+	if b.pxe, err = listenUDP(netip.AddrPortFrom(any, uint16(port)), c.Interface); err != nil {
+		if c.Proxy {
+			return fmt.Errorf("listening for PXE boot server requests: %w", err)
+		}
+		b.log.Warn("the port of PXE boot servers is taken; firmware that insists on it does not boot", "error", err)
+	}
+	if c.Address.IsLoopback() {
+		return nil
+	}
+	if b.frames, err = openFrames(c.Interface); err != nil {
+		b.frames = nil
+		b.log.Info("no packet socket: answers to machines without an address are broadcast, and other DHCP servers are only noticed when machines name them", "error", err)
+	}
+	return nil
+}
+
 // Ports tells what the booter listens on; below 0: not at all.
 func (b *Booter) Ports() Ports {
-	p := Ports{-1, -1, -1, -1}
+	p := Ports{-1, -1, -1, -1, -1}
+	if b.pxe != nil {
+		p.PXE = b.pxe.LocalAddr().(*net.UDPAddr).Port
+	}
 	if b.dhcp != nil {
 		p.DHCP = b.dhcp.LocalAddr().(*net.UDPAddr).Port
 	}
@@ -199,7 +246,7 @@ func (b *Booter) Counters() map[string]int64 {
 
 // Close closes the sockets of a booter that is not run.
 func (b *Booter) Close() {
-	for _, c := range []interface{ Close() error }{b.dhcp, b.tftp, b.http, b.amqp} {
+	for _, c := range []interface{ Close() error }{b.dhcp, b.pxe, b.tftp, b.http, b.amqp} {
 		switch c := c.(type) {
 		case *net.UDPConn:
 			if c != nil {
@@ -209,6 +256,9 @@ func (b *Booter) Close() {
 		default:
 			c.Close()
 		}
+	}
+	if b.frames != nil {
+		b.frames.close()
 	}
 }
 
@@ -247,7 +297,13 @@ func (b *Booter) Run(ctx context.Context) error {
 	part("traces", b.traces.run)
 	part("status", b.reportStatus)
 	if b.dhcp != nil {
-		part("DHCP", b.serveDHCP)
+		part("DHCP", func(ctx context.Context) error { return b.serveDHCP(ctx, b.dhcp, false) })
+	}
+	if b.pxe != nil {
+		part("PXE boot server", func(ctx context.Context) error { return b.serveDHCP(ctx, b.pxe, true) })
+	}
+	if b.frames != nil {
+		part("other DHCP servers", b.listenServers)
 	}
 	if b.tftp != nil {
 		part("TFTP", b.serveTFTP)
@@ -261,7 +317,7 @@ func (b *Booter) Run(ctx context.Context) error {
 	}
 	p := b.Ports()
 	b.log.Info("serving", "booter", b.cfg.Name, "address", b.cfg.Address, "interface", cmp.Or(b.cfg.Interface, "any"),
-		"dhcp", p.DHCP, "tftp", p.TFTP, "http", p.HTTP, "bus", p.Bus)
+		"proxy", b.cfg.Proxy, "dhcp", p.DHCP, "pxe", p.PXE, "tftp", p.TFTP, "http", p.HTTP, "bus", p.Bus)
 	<-ctx.Done()
 	b.Close()
 	work.Wait()
@@ -287,8 +343,17 @@ func (b *Booter) decide(q boot.Request) (boot.Decision, *muster.BootRecord) {
 		}
 		rec = &own
 	}
-	return boot.Decide(q, rec, b.dir.Policy(), boot.Env{Now: b.now(), Server: b.cfg.Address,
-		Staged: b.stage.lookup, HasLoader: b.loaders.has}), rec
+	env := b.env
+	env.Now = b.now()
+	return boot.Decide(q, rec, b.dir.Policy(), env), rec
+}
+
+// account makes ready what decisions depend on and what is kept of them.
+func (b *Booter) account() {
+	b.watch, b.rivals = boot.NewWatch(), newRivals(b.log, b.tally, b.cfg.Proxy)
+	b.env = boot.Env{Server: b.cfg.Address, Proxy: b.cfg.Proxy, Staged: b.stage.lookup, HasLoader: b.loaders.has,
+		Loop: func(m dhcp.MAC, mode boot.Mode, image string) boot.Loop { return b.watch.Loop(m, mode, image, b.now()) }}
+	b.dir.proxy = b.cfg.Proxy
 }
 
 func firstAddress(name string) (netip.Addr, error) {

@@ -306,7 +306,7 @@ func TestListenRefuses(t *testing.T) {
 		}
 	}
 	cfg := loopback(t, p)
-	cfg.Ports = Ports{-1, -1, 0, -1}
+	cfg.Ports = Ports{-1, -1, 0, -1, -1}
 	b, err := Listen(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -2,8 +2,11 @@ package booter
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
+	"syscall"
+	"time"
 
 	"muster.internal/boot"
 	"muster.internal/dhcp"
@@ -12,53 +15,85 @@ import (
 // A responder answers DHCP messages one at a time. All its memory is reused:
 // an exchange creates no garbage.
 type responder struct {
-	b        *Booter
-	packet   dhcp.Packet
-	out, buf []byte
+	b     *Booter
+	atPXE bool // it answers on the port of PXE boot servers
+	x     boot.Exchange
+	judge boot.Judge
 }
 
-// answer turns a message into an answer and its destination; nil: silence.
-func (r *responder) answer(msg []byte, src netip.AddrPort, index int) ([]byte, netip.AddrPort) {
-	b := r.b
-	p := &r.packet
-	if p.Parse(msg) != nil || p.Op != dhcp.BootRequest {
-		b.tally.add(countMalformed)
-		return nil, src
+func newResponder(b *Booter, atPXE bool) *responder {
+	return &responder{b: b, atPXE: atPXE, judge: b.decide}
+}
+
+// answer turns a message into an answer and its way; nil: silence.
+func (r *responder) answer(msg []byte, src netip.AddrPort, index int) ([]byte, dhcp.Route) {
+	b, x := r.b, &r.x
+	out, err := x.Answer(msg, r.atPXE, r.judge, b.site, b.cfg.Address)
+	if err != nil {
+		if errors.Is(err, boot.ErrNotEthernet) {
+			b.tally.add(countNotEthernet)
+		} else {
+			b.tally.add(countMalformed)
+		}
+		return nil, dhcp.Route{}
 	}
-	q, ok := boot.FromDHCP(p)
-	if !ok {
-		b.tally.add(countNotEthernet)
-		return nil, src
-	}
-	d, rec := b.decide(q)
-	now := b.now()
+	now, d := b.now(), &x.Decision
 	if d.Sight {
-		b.sight.packet(p, &q, &d, rec != nil, index, now)
+		b.sight.packet(&x.Packet, &x.Request, d, x.Record != nil, index, now)
+		b.watch.Asked(d, now)
 	}
-	if !d.Serve {
-		b.quiet.note(boot.DHCP, &d, now)
-		b.traces.packet(&q, &d, msg, nil, src, src, index, now)
-		return nil, src
+	b.witness(x)
+	if out == nil {
+		b.quiet.note(boot.DHCP, d, now)
+		b.traces.packet(&x.Request, d, msg, nil, src, src, index, now)
+		return nil, dhcp.Route{}
 	}
-	if q.Type == dhcp.Discover {
+	if x.Request.Type == dhcp.Discover {
 		b.tally.add(countOffers)
 	} else {
 		b.tally.add(countAcks)
+		if d.Stage == boot.Start {
+			b.stepped(d, x.Packet.XID, now)
+		}
 	}
-	r.out = boot.AppendOffer(r.out[:0], r.buf, &d, p, b.site, b.cfg.Address)
-	dst := dhcp.Destination(p, src)
-	b.traces.packet(&q, &d, msg, r.out, src, dst, index, now)
-	return r.out, dst
+	if d.Holder {
+		b.tally.add(countRenewals)
+	}
+	way := r.way(src)
+	b.traces.packet(&x.Request, d, msg, out, src, way.To, index, now)
+	return out, way
 }
 
-// serveDHCP answers until the socket is closed. One goroutine is enough: an
-// answer takes less time than the two system calls around it.
-func (b *Booter) serveDHCP(ctx context.Context) error {
-	r := &responder{b: b, out: make([]byte, 0, 2048), buf: make([]byte, 0, 512)}
-	in, oob, from := make([]byte, dhcp.MaxSize+1), make([]byte, 128), make([]byte, 0, 64)
-	bound := !b.dhcp.LocalAddr().(*net.UDPAddr).IP.IsUnspecified()
+// way is where the answer just made goes.
+func (r *responder) way(src netip.AddrPort) dhcp.Route {
+	if r.atPXE {
+		return dhcp.PXEDestination(src)
+	}
+	yours := r.x.Decision.Address.Addr()
+	if r.x.Decision.Proxied {
+		yours = netip.Addr{}
+	}
+	return dhcp.Destination(&r.x.Packet, yours, src)
+}
+
+// A voice sends answers from one socket.
+type voice struct {
+	b     *Booter
+	conn  *net.UDPConn
+	port  uint16
+	bound bool // to one address, which the kernel sends from
+	oob   []byte
+}
+
+// serveDHCP answers on one socket until it is closed. One goroutine is enough:
+// an answer takes less time than the two system calls around it.
+func (b *Booter) serveDHCP(ctx context.Context, conn *net.UDPConn, atPXE bool) error {
+	r := newResponder(b, atPXE)
+	at := conn.LocalAddr().(*net.UDPAddr)
+	v := &voice{b: b, conn: conn, port: uint16(at.Port), bound: !at.IP.IsUnspecified(), oob: make([]byte, 0, 64)}
+	in, oob := make([]byte, dhcp.MaxSize+1), make([]byte, 128)
 	for {
-		n, on, _, src, err := b.dhcp.ReadMsgUDPAddrPort(in, oob)
+		n, on, _, src, err := conn.ReadMsgUDPAddrPort(in, oob)
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil
@@ -69,22 +104,56 @@ func (b *Booter) serveDHCP(ctx context.Context) error {
 			return err
 		}
 		index := arrival(oob[:on])
-		out, dst := r.answer(in[:n], src, index)
-		if out == nil {
-			continue
-		}
-		from = from[:0]
-		if !bound {
-			if dst.Addr() != netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
-				index = 0 // the routes know where a relay is
+		if out, way := r.answer(in[:n], src, index); out != nil {
+			if err := v.say(out, way, r.x.Decision.MAC, index); err != nil {
+				b.tally.add(countSendErrors)
+				b.log.Warn("a DHCP answer could not be sent", "mac", macOf(&r.x.Packet), "to", way.To.String(), "error", err)
 			}
-			from = departure(from, b.cfg.Address, index)
-		}
-		if _, _, err := b.dhcp.WriteMsgUDPAddrPort(out, from, dst); err != nil {
-			b.tally.add(countSendErrors)
-			b.log.Warn("a DHCP answer could not be sent", "mac", macOf(&r.packet), "to", dst.String(), "error", err)
 		}
 	}
+}
+
+// say sends an answer. A frame that cannot be made becomes a broadcast, which
+// RFC 2131 §4.1 allows where unicast is not possible.
+func (v *voice) say(out []byte, way dhcp.Route, m dhcp.MAC, index int) error {
+	b := v.b
+	if way.Frame {
+		if b.frames != nil && index != 0 && !v.bound {
+			from := netip.AddrPortFrom(b.cfg.Address, v.port)
+			err := b.frames.send(index, m, from, way.To, out)
+			if err == nil {
+				b.tally.add(countFrames)
+				return nil
+			}
+			b.tally.add(countFrameErrors)
+		}
+		way.To = dhcp.Everybody
+	}
+	v.oob = v.oob[:0]
+	if !v.bound {
+		if way.To.Addr() != dhcp.Everybody.Addr() {
+			index = 0 // the routes know where a relay is
+		}
+		v.oob = departure(v.oob, b.cfg.Address, index)
+	}
+	_, _, err := v.conn.WriteMsgUDPAddrPort(out, v.oob, way.To)
+	if errors.Is(err, syscall.ENOBUFS) { // the interface is behind: the client asks again
+		return nil
+	}
+	return err
+}
+
+// stepped keeps account of a stage that was served, and says when it is a loop.
+func (b *Booter) stepped(d *boot.Decision, xid uint32, now time.Time) {
+	l := b.watch.Served(d, xid, now)
+	if l.Count == 0 {
+		return
+	}
+	b.tally.add(countLoops)
+	told := *d
+	told.Loop = l
+	told = told.Deny(boot.Looping)
+	b.log.Warn("a machine goes round in a loop; serving it rests", "mac", d.MAC.String(), "stage", l.Stage.String(), "times", l.Count, "until", l.Until, "why", told.Why())
 }
 
 func macOf(p *dhcp.Packet) string {

@@ -115,7 +115,7 @@ func TestCapturedFirmware(t *testing.T) {
 		p.set(r)
 	}
 	cfg := loopback(t, p)
-	cfg.Ports = Ports{-1, -1, -1, -1}
+	cfg.Ports = Ports{-1, -1, -1, -1, -1}
 	b, err := Listen(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -123,9 +123,10 @@ func TestCapturedFirmware(t *testing.T) {
 	// Captures name their own server: take its address, as if it were us.
 	b.cfg.Address = netip.MustParseAddr("10.77.0.1")
 	b.site.HTTP = netip.MustParseAddrPort("10.77.0.1:80")
+	b.account()
 	start(t, b)
 	staged(t, b, ref)
-	r := &responder{b: b}
+	r := newResponder(b, false)
 	var out strings.Builder
 	var req, ans dhcp.Packet
 	for _, f := range capturedRequests(t) {
@@ -147,12 +148,19 @@ func TestCapturedFirmware(t *testing.T) {
 		if err := ans.Parse(got); err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(&out, "    %v to %v, %d bytes, flags %04x, your %v, server %v, file %q\n", ans.Type(), dst, len(got), ans.Flags, ans.YIAddr, ans.SIAddr, ans.File)
+		fmt.Fprintf(&out, "    %v to %v, %d bytes, flags %04x, your %v, server %v, file %q\n", ans.Type(), way(dst), len(got), ans.Flags, ans.YIAddr, ans.SIAddr, ans.File)
 		for _, o := range ans.Options {
 			fmt.Fprintf(&out, "        %d %x %s\n", o.Code, o.Value, readable(o.Value))
 		}
 	}
 	golden(t, "testdata/captured.golden", out.String())
+}
+
+func way(r dhcp.Route) string {
+	if r.Frame {
+		return "the hardware address, " + r.To.String()
+	}
+	return r.To.String()
 }
 
 func readable(b []byte) string {
@@ -237,7 +245,7 @@ func TestPacketPathMakesNoGarbage(t *testing.T) {
 	p.set(muster.BootRecord{MAC: mac(2), State: muster.BootDecommissioned})
 	b, _ := run(t, loopback(t, p))
 	staged(t, b, ref)
-	r := &responder{b: b, out: make([]byte, 0, 2048), buf: make([]byte, 0, 512)}
+	r := newResponder(b, false)
 	src := netip.MustParseAddrPort("127.0.0.1:4011")
 	for name, f := range map[string]*firmware{"served": newFirmware(t, b, mac(1), 7), "silent": newFirmware(t, b, mac(2), 7)} {
 		msg := f.message(dhcp.Discover).Append(nil)
@@ -253,7 +261,9 @@ func TestPacketPathMakesNoGarbage(t *testing.T) {
 }
 
 // deaf is a responder that knows 10,000 machines, without sockets.
-func deaf() *responder {
+func deaf() *responder { return deafTo(10000) }
+
+func deafTo(machines int) *responder {
 	bo := &Booter{cfg: Config{Name: "b", Address: netip.MustParseAddr("10.77.0.1")}, now: time.Now, dir: NewDirectory(), tally: &tally{}, loaders: &loaders{}}
 	p := newPlane()
 	ref := p.addImage("node-1", "kernel", "initrd")
@@ -266,26 +276,48 @@ func deaf() *responder {
 	pol := muster.DefaultBootPolicy()
 	pol.Networks = adminNetwork()
 	f := muster.BooterFeed{Policy: &pol}
-	for n := range 10000 {
+	for n := range machines {
 		f.Records = append(f.Records, enrolled(n, ref))
 	}
 	bo.dir.Apply(0, f)
-	return &responder{b: bo, out: make([]byte, 0, 2048), buf: make([]byte, 0, 512)}
+	bo.account()
+	return newResponder(bo, false)
 }
 
+// BenchmarkAnswer is a four-way exchange without the system calls, over all
+// machines by turns: the cost must not grow with their number.
 func BenchmarkAnswer(b *testing.B) {
-	r := deaf()
-	fw := &firmware{mac: dhcp.MAC{0x52, 0x54, 0, 0x77, 0, 7}, arch: 7}
-	msg := fw.message(dhcp.Discover).Append(nil)
-	src := netip.MustParseAddrPort("127.0.0.1:4011")
-	for b.Loop() {
-		if out, _ := r.answer(msg, src, 0); out == nil {
-			b.Fatal("silence")
-		}
+	for _, n := range []int{10, 10000, 100000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			r := deafTo(n)
+			fw := &firmware{arch: 7}
+			src := netip.MustParseAddrPort("127.0.0.1:4011")
+			var msgs [1000][2][]byte
+			for i := range msgs {
+				k := i * 7919 % n
+				m, err := dhcp.ParseMAC(mac(k))
+				if err != nil {
+					b.Fatal(err)
+				}
+				fw.mac = m
+				q := fw.message(dhcp.Request)
+				q.Set(dhcp.OptRequestedIP, parse4(enrolled(k, nil).Address))
+				q.Set(dhcp.OptServerID, []byte{10, 77, 0, 1})
+				msgs[i] = [2][]byte{fw.message(dhcp.Discover).Append(nil), q.Append(nil)}
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				for _, msg := range msgs[i%len(msgs)] {
+					if out, _ := r.answer(msg, src, 0); out == nil {
+						b.Fatalf("silence: %s", r.x.Decision.Why())
+					}
+				}
+			}
+		})
 	}
 }
 
-// FuzzAnswer: whatever comes, an answer is whole, is an OFFER or an ACK, and
+// FuzzAnswer: whatever comes, an answer is whole, is an OFFER or an ACK (or BOOTP to BOOTP), and
 // goes to a machine that is known; never a NAK.
 func FuzzAnswer(f *testing.F) {
 	for _, c := range capturedRequests(f) {
@@ -309,7 +341,7 @@ func FuzzAnswer(f *testing.F) {
 			t.Fatalf("%d bytes, %v", len(out), err)
 		}
 		m, ok := a.MAC()
-		if typ := a.Type(); !ok || typ != dhcp.Offer && typ != dhcp.Ack || r.b.dir.lookup(m) == nil {
+		if typ := a.Type(); !ok || typ != dhcp.Offer && typ != dhcp.Ack && (typ != 0 || r.x.Request.Type != 0) || r.b.dir.lookup(m) == nil {
 			t.Fatalf("%v to %v", typ, m)
 		}
 	})

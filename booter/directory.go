@@ -8,6 +8,7 @@ package booter
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"sync"
 
@@ -25,7 +26,10 @@ type Directory struct {
 	records  map[dhcp.MAC]*muster.BootRecord
 	policy   *muster.BootPolicy
 	installs []muster.Install
-	live     bool          // the control plane has spoken since this process started
+	live     bool // the control plane has spoken since this process started
+	proxy    bool // a DHCP server of the site gives addresses: given, not the records', count
+	given    map[dhcp.MAC]netip.Addr
+	givenTo  map[netip.Addr]dhcp.MAC
 	changed  chan struct{} // closed at the next change
 }
 
@@ -36,16 +40,49 @@ func NewDirectory() *Directory {
 }
 
 // Record returns the boot record of a MAC in any usual spelling. Not ok: the
-// control plane has never told of it.
+// control plane has never told of it. Beside a DHCP server of the site its
+// address is the one that server was seen to give; empty: none was seen.
 func (d *Directory) Record(mac string) (muster.BootRecord, bool) {
 	m, err := dhcp.ParseMAC(mac)
 	if err != nil {
 		return muster.BootRecord{}, false
 	}
-	if r := d.lookup(m); r != nil {
-		return *r, true
+	r := d.lookup(m)
+	if r == nil {
+		return muster.BootRecord{}, false
 	}
-	return muster.BootRecord{}, false
+	out := *r
+	if d.proxy {
+		d.mu.RLock()
+		defer d.mu.RUnlock()
+		if out.Address = ""; d.given[m].IsValid() {
+			out.Address = d.given[m].String()
+		}
+	}
+	return out, true
+}
+
+// give notes the address that the site's DHCP server has given to a machine,
+// as the machine itself or that server says. An address is one machine's: the
+// last that has it.
+func (d *Directory) give(m dhcp.MAC, a netip.Addr) {
+	if !d.proxy || !a.Is4() || a.IsUnspecified() {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.given[m] == a || d.records[m] == nil {
+		return // strangers are not remembered
+	}
+	if d.given == nil {
+		d.given, d.givenTo = map[dhcp.MAC]netip.Addr{}, map[netip.Addr]dhcp.MAC{}
+	}
+	if other, ok := d.givenTo[a]; ok {
+		delete(d.given, other)
+	}
+	delete(d.givenTo, d.given[m])
+	d.given[m], d.givenTo[a] = a, m
+	d.wake()
 }
 
 // Installs returns the setups that are approved and not over.

@@ -1,6 +1,7 @@
 package booter
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"muster.internal"
@@ -20,6 +22,7 @@ const (
 	feedPause   = 200 * time.Millisecond // between questions at least, when the answers come at once
 	cachePause  = 2 * time.Second        // between writes of the cache at least
 	reportEvery = 30 * time.Second
+	maxLoops    = 1000
 	tellEvery   = 20 // failures in a row between lines in the log
 	// catchUp is how long a start waits for the first answer; firmware asks for
 	// much longer than that.
@@ -153,6 +156,16 @@ func replaceFile(name string, content []byte) (err error) {
 	return d.Sync()
 }
 
+// loops lists the machines that go round now, as many as a report holds.
+func (b *Booter) loops() []muster.LoopingMachine {
+	var all []muster.LoopingMachine
+	for m, l := range b.watch.All(b.now()) {
+		all = append(all, muster.LoopingMachine{MAC: m.String(), Stage: l.Stage.String(), Count: l.Count, Until: l.Until})
+	}
+	slices.SortFunc(all, func(a, b muster.LoopingMachine) int { return cmp.Compare(a.MAC, b.MAC) })
+	return all[:min(len(all), maxLoops)]
+}
+
 // reportStatus tells the control plane how the booter fares: when something
 // was staged, and every half minute.
 func (b *Booter) reportStatus(ctx context.Context) error {
@@ -161,7 +174,7 @@ func (b *Booter) reportStatus(ctx context.Context) error {
 		call, cancel := context.WithTimeout(ctx, feedTimeout)
 		staged, errs := b.stage.status()
 		err := b.cfg.Control.ReportBooter(call, muster.BooterStatus{Booter: b.cfg.Name, Address: b.cfg.Address.String(), Seq: b.dir.Seq(), Staged: staged,
-			Errors: errs, Counters: b.Counters()})
+			Errors: errs, Counters: b.Counters(), Proxy: b.cfg.Proxy, OtherServers: b.rivals.list(), Loops: b.loops()})
 		cancel()
 		next := reportEvery/2 + rand.N(reportEvery)
 		if err != nil && ctx.Err() == nil {

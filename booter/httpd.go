@@ -127,9 +127,13 @@ func (b *Booter) program(w http.ResponseWriter, r *http.Request, m dhcp.MAC, nam
 	w.Header().Set("Cache-Control", "no-store")
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(content))
 	b.traces.done(trace, "done", int64(len(content)), b.now())
+	if r.Method == http.MethodGet && r.Header.Get("Range") == "" {
+		b.stepped(&d, 0, b.now())
+	}
 }
 
 func (b *Booter) start(w http.ResponseWriter, r *http.Request, m dhcp.MAC) {
+	b.watch.Fetched(m, boot.Start)
 	d, _ := b.decide(boot.Request{Via: boot.HTTP, MAC: m, Want: boot.Start})
 	if trace, ok := b.allowed(w, r, "start.ipxe", &d, 0); ok {
 		b.tally.add(countStarts)
@@ -144,6 +148,7 @@ func (b *Booter) script(w http.ResponseWriter, r *http.Request, m dhcp.MAC) {
 	if arch, ok := buildArch(r.URL.RawQuery); ok {
 		b.sight.built(m, b.dir.lookup(m) != nil, arch, b.now())
 	}
+	b.watch.Fetched(m, boot.Script)
 	d, rec := b.decide(boot.Request{Via: boot.HTTP, MAC: m, Want: boot.Script})
 	if tag := serviceTag(r.URL.RawQuery); tag != "" || d.Reason == boot.AwaitingUUID {
 		uuid, err := muster.ParseUUID(r.URL.Query().Get("uuid"))
@@ -168,6 +173,9 @@ func (b *Booter) script(w http.ResponseWriter, r *http.Request, m dhcp.MAC) {
 	}
 	b.tally.add(countScripts)
 	b.log.Info("boots", "mac", m.String(), "mode", d.Mode.String(), "image", d.Image.Name, "digest", d.Image.Digest, "address", d.Address.Addr().String(), "rule", string(d.Rule))
+	if r.Method == http.MethodGet {
+		b.stepped(&d, 0, b.now())
+	}
 	text(w, r, s)
 	b.traces.done(trace, "done", 0, b.now())
 }
@@ -245,6 +253,7 @@ func (b *Booter) file(w http.ResponseWriter, r *http.Request, m dhcp.MAC, path s
 	}
 	defer c.Close()
 	b.tally.add(countFiles)
+	b.watch.Fetched(m, boot.File)
 	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(fileGrace + time.Duration(f.Size/slowRate)*time.Second))
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("ETag", `"`+strings.TrimPrefix(f.Digest, "sha256:")+`"`)

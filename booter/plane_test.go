@@ -293,12 +293,12 @@ func staged(t *testing.T, b *Booter, refs ...*muster.ImageRef) {
 }
 
 func mac(n int) string {
-	return dhcp.MAC{0x52, 0x54, 0, 0x77, byte(n >> 8), byte(n)}.String()
+	return dhcp.MAC{0x52, 0x54, byte(n >> 16), 0x77, byte(n >> 8), byte(n)}.String()
 }
 
 func enrolled(n int, pi *muster.ImageRef) muster.BootRecord {
 	return muster.BootRecord{MAC: mac(n), State: muster.Enrolled, Mode: muster.NormalMode, Network: "admin",
-		Address: fmt.Sprintf("10.77.%d.%d", n/100, n%100+101), AssignedPI: pi}
+		Address: fmt.Sprintf("10.%d.%d.%d", 77+n/20000, n/100%200, n%100+101), AssignedPI: pi}
 }
 
 func adminNetwork() []muster.AdminNetwork {

@@ -1,6 +1,7 @@
 package booter
 
 import (
+	"context"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,12 @@ type count int
 const (
 	countOffers count = iota
 	countAcks
+	countRenewals
+	countFrames
+	countFrameErrors
+	countLoops
+	countForeignAnswers
+	countServersUnlisted
 	countMalformed
 	countNotEthernet
 	countSendErrors
@@ -41,7 +48,8 @@ const (
 	countEnd
 )
 
-var countNames = [countEnd]string{"dhcp_offers", "dhcp_acks", "dhcp_malformed", "dhcp_not_ethernet", "dhcp_send_errors",
+var countNames = [countEnd]string{"dhcp_offers", "dhcp_acks", "dhcp_renewals", "dhcp_frames", "dhcp_frame_errors", "boot_loops",
+	"dhcp_foreign_answers", "dhcp_servers_unlisted", "dhcp_malformed", "dhcp_not_ethernet", "dhcp_send_errors",
 	"tftp_transfers", "tftp_done", "tftp_aborted", "tftp_lost", "tftp_busy", "tftp_doubled", "tftp_bad_requests",
 	"http_loaders", "http_starts", "http_scripts", "http_files", "render_errors",
 	"sightings", "sightings_dropped", "sighting_errors", "feed_errors", "traces", "trace_errors", "logs_suppressed"}
@@ -129,7 +137,11 @@ func (s *silences) note(via boot.Via, d *boot.Decision, now time.Time) {
 	if !s.news(silenceKey{d.MAC, d.Reason, via}, now) {
 		return
 	}
-	s.log.Info("not served", "mac", d.MAC.String(), "via", via.String(), "reason", d.Reason.String(), "rule", string(d.Rule), "why", d.Why())
+	level := slog.LevelInfo
+	if d.Reason == boot.Declined { // somebody has a machine's address
+		level = slog.LevelWarn
+	}
+	s.log.Log(context.Background(), level, "not served", "mac", d.MAC.String(), "via", via.String(), "reason", d.Reason.String(), "rule", string(d.Rule), "quirks", d.Quirks.String(), "why", d.Why())
 }
 
 func (s *silences) news(k silenceKey, now time.Time) bool {

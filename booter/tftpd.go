@@ -215,6 +215,9 @@ func (t *transfers) request(ctx context.Context, raw []byte, src netip.AddrPort)
 		ended := send(tr.conn, content, r, tr.touch)
 		b.tally.add(ended)
 		b.traces.done(trace, transferOutcomes[ended], 0, b.now())
+		if ended == countTransfersDone && d.Stage == boot.Loader {
+			b.stepped(&d, 0, b.now())
+		}
 	})
 	return 0, ""
 }

@@ -89,8 +89,8 @@ const (
 )
 
 func (s session) ReportBooter(ctx context.Context, b muster.BooterStatus) error {
-	if len(b.Staged) > maxReported || len(b.Counters) > maxReported || len(b.Errors) > maxErrors {
-		return muster.Invalid("staged", "a report holds up to %d images and counters, and %d errors", maxReported, maxErrors)
+	if len(b.Staged) > maxReported || len(b.Counters) > maxReported || len(b.Errors) > maxErrors || len(b.OtherServers) > maxErrors || len(b.Loops) > maxReported {
+		return muster.Invalid("staged", "a report holds up to %d images, counters and loops, and %d errors and servers", maxReported, maxErrors)
 	}
 	return s.store.ReportBooter(ctx, s.now(), s.by, b)
 }

@@ -26,10 +26,11 @@ const (
 	MaxSize    = 4096 // of a message that Parse accepts
 )
 
-// ClientPort and ServerPort are UDP ports (RFC 2131 §4.1).
+// UDP ports (RFC 2131 §4.1, PXE 2.1 §2.2.3).
 const (
 	ServerPort = 67
 	ClientPort = 68
+	PXEPort    = 4011
 )
 
 // BroadcastFlag in Packet.Flags asks for a broadcast answer (RFC 2131 §2).

@@ -265,7 +265,7 @@ func TestSteadyStateMakesNoGarbage(t *testing.T) {
 			t.Fatal("captured request does not parse")
 		}
 		buf = AppendReply(buf[:0], &p, &r)
-		Destination(&p, src)
+		Destination(&p, r.Your.Addr(), src)
 		p.IPXE()
 		p.MAC()
 	})

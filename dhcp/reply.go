@@ -139,21 +139,80 @@ func appendAddrOption(dst []byte, code byte, a netip.Addr) []byte {
 	return appendAddr(append(dst, code, 4), a)
 }
 
-// Destination says where the answer to req, received from src, goes (RFC 2131
-// §4.1): to the relay that giaddr names, on the server port unless the relay
-// asks for its own (RFC 8357); to the client's address if it has one; else to
-// everybody. A client that has no address and did not ask for a broadcast
-// could also be sent a frame made by hand; every firmware hears broadcasts, so
-// that is not done.
-func Destination(req *Packet, src netip.AddrPort) netip.AddrPort {
+// A Route is the way that an answer takes.
+type Route struct {
+	To netip.AddrPort
+	// Frame: the client has no address yet and did not ask for a broadcast, so
+	// the datagram to To goes in a frame to its hardware address, which no
+	// routing table knows. Who cannot make frames sends it to everybody.
+	Frame bool
+}
+
+// Everybody is where clients without an address hear a server.
+var Everybody = netip.AddrPortFrom(netip.AddrFrom4([4]byte{255, 255, 255, 255}), ClientPort)
+
+// Destination says where the answer to req, received from src, goes, if it
+// gives the address yours (RFC 2131 §4.1): to the relay that giaddr names,
+// whatever the flags say, on the server port unless the relay asks for its own
+// (RFC 8357); to the client's address if it has one; to everybody if it asks
+// for that, or is given no address; else to its hardware address.
+func Destination(req *Packet, yours netip.Addr, src netip.AddrPort) Route {
 	switch {
 	case !req.GIAddr.IsUnspecified():
 		if req.RelaySub(RelaySourcePort) != nil {
-			return netip.AddrPortFrom(req.GIAddr, src.Port())
+			return Route{To: netip.AddrPortFrom(req.GIAddr, src.Port())}
 		}
-		return netip.AddrPortFrom(req.GIAddr, ServerPort)
+		return Route{To: netip.AddrPortFrom(req.GIAddr, ServerPort)}
 	case !req.CIAddr.IsUnspecified():
-		return netip.AddrPortFrom(req.CIAddr, ClientPort)
+		return Route{To: netip.AddrPortFrom(req.CIAddr, ClientPort)}
+	case req.Flags&BroadcastFlag != 0 || !yours.IsValid() || yours.IsUnspecified():
+		return Route{To: Everybody}
 	}
-	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{255, 255, 255, 255}), ClientPort)
+	return Route{To: netip.AddrPortFrom(yours, ClientPort), Frame: true}
+}
+
+// PXEDestination says where the answer to a request at PXEPort goes: back to
+// where it came from (PXE 2.1, §2.2.3), or to everybody if that has no address.
+func PXEDestination(src netip.AddrPort) Route {
+	if src.Addr().IsUnspecified() {
+		return Route{To: Everybody}
+	}
+	return Route{To: src}
+}
+
+// AppendDatagram appends an IPv4 packet with a UDP datagram to dst, for a Route
+// that takes a frame.
+func AppendDatagram(dst []byte, from, to netip.AddrPort, payload []byte) []byte {
+	start := len(dst)
+	dst = append(dst, 0x45, 0)
+	dst = binary.BigEndian.AppendUint16(dst, uint16(28+len(payload)))
+	dst = append(dst, 0, 0, 0, 0, 64, 17, 0, 0) // one fragment, time to live, UDP, checksum
+	dst = appendAddr(dst, from.Addr())
+	dst = appendAddr(dst, to.Addr())
+	binary.BigEndian.PutUint16(dst[start+10:], ^sum(0, dst[start:start+20]))
+	dst = binary.BigEndian.AppendUint16(dst, from.Port())
+	dst = binary.BigEndian.AppendUint16(dst, to.Port())
+	dst = binary.BigEndian.AppendUint16(dst, uint16(8+len(payload)))
+	dst = append(append(dst, 0, 0), payload...)
+	// The checksum covers the addresses, protocol and length too (RFC 768).
+	c := ^sum(uint32(17+8+len(payload)), dst[start+12:])
+	if c == 0 {
+		c = 0xffff
+	}
+	binary.BigEndian.PutUint16(dst[start+26:], c)
+	return dst
+}
+
+// sum is the Internet checksum (RFC 1071), not yet inverted.
+func sum(acc uint32, b []byte) uint16 {
+	for ; len(b) >= 2; b = b[2:] {
+		acc += uint32(b[0])<<8 | uint32(b[1])
+	}
+	if len(b) == 1 {
+		acc += uint32(b[0]) << 8
+	}
+	for acc > 0xffff {
+		acc = acc>>16 + acc&0xffff
+	}
+	return uint16(acc)
 }

@@ -97,17 +97,18 @@ func TestDestination(t *testing.T) {
 	relay, client := netip.MustParseAddr("10.78.0.1"), netip.MustParseAddr("10.77.0.101")
 	for i := range 16 {
 		p := request()
-		want := "255.255.255.255:68"
+		want, frame := "255.255.255.255:68", false
 		if i&1 == 0 {
 			p.Flags = 0
+			want, frame = "10.77.0.101:68", true
 		}
 		if i&2 != 0 {
 			p.CIAddr = client
-			want = "10.77.0.101:68"
+			want, frame = "10.77.0.101:68", false
 		}
 		if i&4 != 0 {
 			p.GIAddr = relay
-			want = "10.78.0.1:67"
+			want, frame = "10.78.0.1:67", false
 		}
 		if i&8 != 0 {
 			p.Set(OptRelayInfo, []byte{RelayCircuitID, 1, 'x', RelaySourcePort, 0})
@@ -115,7 +116,7 @@ func TestDestination(t *testing.T) {
 				want = "10.78.0.1:4067"
 			}
 		}
-		if got := Destination(p, src); got.String() != want {
+		if got := Destination(p, client, src); got.To.String() != want || got.Frame != frame {
 			t.Errorf("flags %x, ciaddr %v, giaddr %v, source port %v: %v, want %v", p.Flags, p.CIAddr, p.GIAddr, i&8 != 0, got, want)
 		}
 	}

@@ -1,7 +1,9 @@
 package host
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math/bits"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -42,7 +44,7 @@ func ParseArgs(cmdline string) (Args, error) {
 	if a.MAC, err = muster.ParseMAC(said["muster.mac"]); err != nil {
 		return Args{}, fmt.Errorf("muster.mac: %w", err)
 	}
-	if a.Address, err = netip.ParsePrefix(said["muster.ip"]); err != nil || !a.Address.Addr().Is4() {
+	if a.Address, err = parseAddress(said["muster.ip"]); err != nil || !a.Address.Addr().Is4() {
 		return Args{}, fmt.Errorf("muster.ip=%q is not an IPv4 address with its prefix length", said["muster.ip"])
 	}
 	if gw := said["muster.gw"]; gw != "" {
@@ -75,4 +77,24 @@ func ParseArgs(cmdline string) (Args, error) {
 	}
 	a.BusUser, a.BusPassword, a.BusAddr = bus[0], bus[1], at.String()
 	return a, nil
+}
+
+// parseAddress reads an address with the length of its network's prefix or, as
+// a boot loader knows it, with its mask.
+func parseAddress(s string) (netip.Prefix, error) {
+	addr, mask, _ := strings.Cut(s, "/")
+	m, err := netip.ParseAddr(mask)
+	if err != nil || !m.Is4() {
+		return netip.ParsePrefix(s)
+	}
+	b := m.As4()
+	ones := bits.LeadingZeros32(^binary.BigEndian.Uint32(b[:]))
+	if binary.BigEndian.Uint32(b[:])<<ones != 0 {
+		return netip.Prefix{}, fmt.Errorf("%s is no network mask", mask)
+	}
+	a, err := netip.ParseAddr(addr)
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	return netip.PrefixFrom(a, ones), nil
 }

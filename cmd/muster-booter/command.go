@@ -27,7 +27,7 @@ type settings struct {
 	dir, ipxe              string
 	busUser, busPasswordAt string
 	user                   string
-	debug                  bool
+	debug, proxy           bool
 	dhcp, tftp, http, amqp int
 }
 
@@ -59,7 +59,8 @@ on as that user. With ports above 1023 it needs no privilege.`,
 	f.IntVar(&s.http, "http-port", 80, "TCP `PORT` for HTTP; below 0: not served")
 	f.IntVar(&s.amqp, "bus-port", 5672, "TCP `PORT` for the boot bus; below 0: not served")
 	f.StringVar(&s.dir, "dir", "/var/lib/muster-booter", "`DIRECTORY` for cache, images and journal")
-	f.StringVar(&s.ipxe, "ipxe", "/usr/lib/ipxe", "`DIRECTORY` with undionly.kpxe and snponly.efi")
+	f.StringVar(&s.ipxe, "ipxe", "/usr/lib/ipxe", "`DIRECTORY` with undionly.kpxe, snponly.efi and, for arm64, ipxe-arm64.efi")
+	f.BoolVar(&s.proxy, "proxy", false, "say only what to boot: a DHCP server of the site gives addresses here, and reserves one for each machine")
 	f.StringVar(&s.busUser, "bus-user", "muster", "`NAME` that machines log in to the boot bus with")
 	f.StringVar(&s.busPasswordAt, "bus-password-file", "", "`FILE` with their password (default: one is made and kept in --dir)")
 	f.StringVar(&s.user, "user", "", "`USER` to become once the sockets are bound")
@@ -102,7 +103,7 @@ func (s *settings) config(stderr io.Writer) (booter.Config, error) {
 	if s.debug {
 		level = slog.LevelDebug
 	}
-	cfg := booter.Config{Name: s.name, Dir: s.dir, IPXE: s.ipxe, Interface: s.iface, BusUser: s.busUser,
+	cfg := booter.Config{Name: s.name, Dir: s.dir, IPXE: s.ipxe, Interface: s.iface, Proxy: s.proxy, BusUser: s.busUser,
 		Ports: booter.Ports{DHCP: s.dhcp, TFTP: s.tftp, HTTP: s.http, Bus: s.amqp},
 		Log:   slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))}
 	if cfg.Name == "" {

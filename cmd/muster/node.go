@@ -102,6 +102,25 @@ func (a *app) booterCmd() *cobra.Command {
 	return group("booter", "Booters: who serves DHCP, boot files and the boot bus", "", a.booterLs())
 }
 
+// segment tells what a booter has seen that an operator should look into.
+func (a *app) segment(w io.Writer, b muster.BooterStatus) {
+	for _, s := range b.OtherServers {
+		switch {
+		case s.Differs == 0:
+			fmt.Fprintf(w, "%s: %s answers DHCP as the boot records say, %d times: another booter\n", said(b.Booter), said(s.Address), s.Same)
+		case b.Proxy:
+			fmt.Fprintf(w, "%s: %s gives addresses on its segment, %d times\n", said(b.Booter), said(s.Address), s.Differs)
+		default:
+			a.warn(w, "%s: a second DHCP server, %s, answered %d times on its segment, last %s (it offered %s to %s); turn it off there, or run the booter with --proxy",
+				said(b.Booter), said(s.Address), s.Differs, a.ago(&s.LastSeen), said(s.Offered), said(s.MAC))
+		}
+	}
+	for _, l := range b.Loops {
+		a.warn(w, "%s: %s was served its %s %d times without going on from there; serving it rests until %s",
+			said(b.Booter), said(l.MAC), said(l.Stage), l.Count, l.Until.UTC().Format("15:04:05 UTC"))
+	}
+}
+
 func (a *app) booterLs() *cobra.Command {
 	return &cobra.Command{
 		Use:     "ls",
@@ -131,6 +150,7 @@ func (a *app) booterLs() *cobra.Command {
 					for _, e := range b.Errors {
 						a.warn(w, "%s: %s", said(b.Booter), said(e))
 					}
+					a.segment(w, b)
 				}
 			})
 		},

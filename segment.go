@@ -1,0 +1,27 @@
+package muster
+
+import "time"
+
+// An OtherServer is a DHCP server besides the booter that was seen on a boot
+// segment.
+type OtherServer struct {
+	Address string `json:"address"` // its server identifier
+	// Same counts what it said that agrees with the boot records, as another
+	// booter does; Differs what does not, or was said to machines without one.
+	Same    int64 `json:"same"`
+	Differs int64 `json:"differs"`
+	// MAC and Offered are an example of what differs: to whom, which address.
+	MAC       string    `json:"mac,omitempty"`
+	Offered   string    `json:"offered,omitempty"`
+	FirstSeen time.Time `json:"first_seen"`
+	LastSeen  time.Time `json:"last_seen"`
+}
+
+// A LoopingMachine is one that is served the same stage again and again without
+// going on from there, so that serving it rests for a while.
+type LoopingMachine struct {
+	MAC   string    `json:"mac"`
+	Stage string    `json:"stage"` // loader, start or script
+	Count int       `json:"count"`
+	Until time.Time `json:"until"` // when it is served once more
+}
