@@ -1,7 +1,6 @@
 package boot
 
 import (
-	"sync"
 	"time"
 
 	"muster.internal/dhcp"
@@ -29,11 +28,8 @@ const (
 )
 
 // A Watch keeps account of how far machines get with what they are served. It
-// is safe for concurrent use, keeps no time of its own and makes no garbage.
-type Watch struct {
-	mu      sync.Mutex
-	courses map[dhcp.MAC]course
-}
+// keeps no time of its own, makes no garbage and is for one user at a time.
+type Watch struct{ courses map[dhcp.MAC]course }
 
 // A course is one machine's way through the stages. It begins anew when
 // something else is served.
@@ -56,8 +52,6 @@ func NewWatch() *Watch { return &Watch{courses: map[dhcp.MAC]course{}} }
 // machines from their first that is served; iPXE's shows that the loader has
 // done its work, and any, after a file of the image, is a new boot.
 func (w *Watch) Asked(d *Decision, now time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	c, ok := w.courses[d.MAC]
 	if !ok {
 		if !d.Serve {
@@ -78,8 +72,6 @@ func (w *Watch) Asked(d *Decision, now time.Time) {
 
 // Fetched notes what a machine has fetched by TFTP or HTTP, served or not.
 func (w *Watch) Fetched(m dhcp.MAC, s Stage) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	c, ok := w.courses[m]
 	if !ok {
 		return
@@ -104,8 +96,6 @@ func (w *Watch) Served(d *Decision, xid uint32, now time.Time) Loop {
 	if i < 0 || !d.Serve {
 		return Loop{}
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	c, ok := w.courses[d.MAC]
 	if !ok || d.Stage == Loader && !c.asked || xid != 0 && xid == c.xid {
 		return Loop{}
@@ -128,8 +118,6 @@ func (w *Watch) Served(d *Decision, xid uint32, now time.Time) Loop {
 
 // Loop tells whether a machine goes round with what it would be served.
 func (w *Watch) Loop(m dhcp.MAC, mode Mode, image string, now time.Time) Loop {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	c, ok := w.courses[m]
 	if !ok || c.mode != mode || c.image != image {
 		return Loop{}
@@ -149,8 +137,6 @@ func (c *course) loop(now time.Time) Loop {
 
 // All lists the machines that go round now.
 func (w *Watch) All(now time.Time) map[dhcp.MAC]Loop {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	all := map[dhcp.MAC]Loop{}
 	for m, c := range w.courses {
 		if l := c.loop(now); l.Count > 0 {

@@ -66,7 +66,7 @@ type Booter struct {
 	quiet   *silences
 	traces  *traces
 	tally   *tally
-	watch   *boot.Watch
+	watch   *watch
 	rivals  *rivals
 	env     boot.Env
 	report  chan struct{} // poked when there is something new to report
@@ -350,7 +350,7 @@ func (b *Booter) decide(q boot.Request) (boot.Decision, *muster.BootRecord) {
 
 // account makes ready what decisions depend on and what is kept of them.
 func (b *Booter) account() {
-	b.watch, b.rivals = boot.NewWatch(), newRivals(b.log, b.tally, b.cfg.Proxy)
+	b.watch, b.rivals = newWatch(), newRivals(b.log, b.tally, b.cfg.Proxy)
 	b.env = boot.Env{Server: b.cfg.Address, Proxy: b.cfg.Proxy, Staged: b.stage.lookup, HasLoader: b.loaders.has,
 		Loop: func(m dhcp.MAC, mode boot.Mode, image string) boot.Loop { return b.watch.Loop(m, mode, image, b.now()) }}
 	b.dir.proxy = b.cfg.Proxy
