@@ -20,7 +20,7 @@ var (
 
 const (
 	anyIPXE   = "install the package ipxe"
-	arm64IPXE = "install the package ipxe of Debian 13 or later, or put its ipxe-arm64.efi there"
+	arm64IPXE = "install the package ipxe of Debian 13 or later, or point --ipxe at what `muster-booter loaders DIR` fetches"
 )
 
 // archs are the architectures by their code. 7 and 9 are one, and so are 16

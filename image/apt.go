@@ -25,8 +25,9 @@ type apt struct {
 	arch string
 	say  func(format string, args ...any)
 	own  bool // lists of our own
-	// contrib wants Debian's component of that name too, which few systems list.
-	contrib bool
+	// archives are lines of sources.list made from what this system uses; empty
+	// lists: what it uses, as it is.
+	archives func(ctx context.Context) ([]string, error)
 }
 
 // A deb is a package file, downloaded and checked.
@@ -40,7 +41,7 @@ func (a *apt) fetch(ctx context.Context, kernel string, names []string) (debs []
 			return nil, "", fmt.Errorf("%s is not here: images are built from Debian packages, on Debian or a relative", tool)
 		}
 	}
-	if a.arch != runtime.GOARCH || a.contrib {
+	if a.arch != runtime.GOARCH || a.archives != nil {
 		if err := a.update(ctx); err != nil {
 			return nil, "", err
 		}
@@ -249,8 +250,12 @@ func (a *apt) update(ctx context.Context) error {
 	if err := os.WriteFile(filepath.Join(a.work, "apt/status"), nil, 0o644); err != nil {
 		return err
 	}
-	if a.contrib {
-		if err := a.writeSources(); err != nil {
+	if a.archives != nil {
+		lines, err := a.archives(ctx)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(a.work, "apt/sources.list"), []byte(strings.Join(lines, "")), 0o644); err != nil {
 			return err
 		}
 	}
@@ -260,21 +265,27 @@ func (a *apt) update(ctx context.Context) error {
 	return nil
 }
 
-// writeSources names the archives that this system uses already, with their
-// contrib component.
-func (a *apt) writeSources() error {
-	c := exec.Command("apt-get", "indextargets", "--format", "deb $(REPO_URI) $(RELEASE) main contrib")
+// withContrib names the archives that this system uses already, with their
+// contrib component, which few systems list.
+func withContrib(ctx context.Context) ([]string, error) {
+	lines, err := systemArchives(ctx, "deb $(REPO_URI) $(RELEASE) main contrib")
+	if err == nil && len(lines) == 0 {
+		err = errors.New("apt has no sources on this system: OpenZFS's tools are taken from Debian's contrib component")
+	}
+	return lines, err
+}
+
+// systemArchives lists what this system takes packages from, each line once.
+func systemArchives(ctx context.Context, format string, which ...string) ([]string, error) {
+	c := exec.CommandContext(ctx, "apt-get", append([]string{"indextargets", "--format", format}, which...)...)
 	c.Env = append(os.Environ(), "LC_ALL=C")
 	out, err := c.Output()
 	if err != nil {
-		return fmt.Errorf("asking apt which archives this system uses: %w", err)
+		return nil, fmt.Errorf("asking apt which archives this system uses: %w", err)
 	}
 	lines := slices.Collect(strings.Lines(string(out)))
 	slices.Sort(lines)
-	if lines = slices.Compact(lines); len(lines) == 0 {
-		return errors.New("apt has no sources on this system: OpenZFS's tools are taken from Debian's contrib component")
-	}
-	return os.WriteFile(filepath.Join(a.work, "apt/sources.list"), []byte(strings.Join(lines, "")), 0o644)
+	return slices.Compact(lines), nil
 }
 
 // run runs a tool and returns what it printed; its complaints become the error.
@@ -299,15 +310,15 @@ func (a *apt) run(ctx context.Context, dir, tool string, args ...string) (string
 func (a *apt) options() []string {
 	o := []string{"-q", "-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=3",
 		// Parsed lists of our own: only root may keep the system's.
-		"-o", "Dir::Cache::pkgcache=" + filepath.Join(a.work, "pkgcache.bin"),
-		"-o", "Dir::Cache::srcpkgcache=" + filepath.Join(a.work, "srcpkgcache.bin")}
+		"-o", "Dir::Cache::pkgcache=" + filepath.Join(a.work, a.arch+"-pkgcache.bin"),
+		"-o", "Dir::Cache::srcpkgcache=" + filepath.Join(a.work, a.arch+"-srcpkgcache.bin")}
 	if a.own {
 		o = append(o, "-o", "APT::Architecture="+a.arch, "-o", "APT::Architectures="+a.arch,
 			"-o", "Dir::State="+filepath.Join(a.work, "apt/state"),
 			"-o", "Dir::State::status="+filepath.Join(a.work, "apt/status"),
 			"-o", "Dir::Cache="+filepath.Join(a.work, "apt/cache"))
 	}
-	if a.contrib {
+	if a.archives != nil {
 		o = append(o, "-o", "Dir::Etc::sourcelist="+filepath.Join(a.work, "apt/sources.list"), "-o", "Dir::Etc::sourceparts=-")
 	}
 	return o

@@ -22,28 +22,35 @@ import (
 // Options say which Linux image to build. The zero value builds one for
 // virtual machines, with zfs-fuse and btrfs, into the directory NAME.
 type Options struct {
-	Name   string // of the image; default linux-FLAVOUR-KERNELVERSION
-	Out    string // directory to make; default: the image's name
-	Arch   string // default amd64
-	Kernel string // flavour: "cloud" (default; virtual machines) or "generic" (also real hardware)
-	// ZFS is "fuse" (default: Debian's zfs-fuse), "openzfs" (with kernel
-	// modules built elsewhere, in ZFSModules) or "none".
+	Name   string   // of the image; default linux-FLAVOUR-KERNELVERSION
+	Out    string   // directory to make; default: the image's name
+	Arches []string // one variant each, under one name; default amd64
+	Kernel string   // flavour: "cloud" (default; virtual machines) or "generic" (also real hardware)
+	// ZFS is "fuse" (Debian's zfs-fuse), "openzfs" (with kernel modules built
+	// elsewhere, in ZFSModules; one architecture at a time) or "none". The
+	// default is fuse where Debian has it and none elsewhere, which is arm64:
+	// there pools are btrfs.
 	ZFS        string
 	ZFSModules string
 	// Host is the static muster-host to boot; default: beside the running
-	// program, else built by go when run in muster's source tree.
+	// program, as muster-host or muster-host-ARCH, else built by go when run in
+	// muster's source tree. A named one is for the architecture that it is for.
 	Host     string
 	Compress string   // "zstd" (default) or "gzip"
 	Args     []string // kernel arguments after the usual ones
 	Cache    string   // default: muster/image in the user's cache directory
 	// Progress hears one line for each step; default: nobody.
 	Progress io.Writer
+
+	arch string // of the variant that is being built
 }
 
 // defaultArgs are what every boot of a Linux image carries: a console on the
 // screen and one on the first serial line (the last one is /dev/console), and
 // a reboot instead of a dead machine when the kernel panics.
-var defaultArgs = []string{"console=tty0", "console=ttyS0,115200n8", "panic=10", "quiet", "random.trust_cpu=on"}
+func defaultArgs(arch string) []string {
+	return []string{"console=tty0", "console=" + machines[arch].serial + ",115200n8", "panic=10", "quiet", "random.trust_cpu=on"}
+}
 
 // Build makes an image directory in one go and returns it. It needs apt and a
 // network (or a filled cache), and neither root nor anything installed.
@@ -60,36 +67,59 @@ func Build(ctx context.Context, o Options) (string, error) {
 		return "", err
 	}
 	defer unlock()
-	host, err := findHost(ctx, o, say)
-	if err != nil {
-		return "", err
+	var all []*ingredients
+	for _, arch := range o.Arches {
+		v, err := o.gather(ctx, arch, say)
+		if err != nil {
+			return "", err
+		}
+		all = append(all, v)
 	}
-	if err := checkStatic(host, o.Arch); err != nil {
-		return "", err
-	}
-	packages := []string{"busybox-static", "btrfs-progs"}
-	packages = append(packages, zfsPackages[o.ZFS]...)
-	a := &apt{work: o.Cache, arch: o.Arch, contrib: o.ZFS == "openzfs", say: say}
-	debs, kernel, err := a.fetch(ctx, flavours[o.Kernel].meta+o.Arch, packages)
-	if err != nil {
-		return "", err
-	}
-	root, err := a.unpack(ctx, debs)
-	if err != nil {
-		return "", err
-	}
-	version := strings.TrimPrefix(kernel, "linux-image-")
 	if o.Name == "" {
-		o.Name = "linux-" + version
+		o.Name = "linux-" + all[0].version
+		if len(all) > 1 {
+			o.Name = strings.TrimSuffix(o.Name, "-"+o.Arches[0])
+		}
 	}
 	if o.Out == "" {
 		o.Out = o.Name
 	}
-	t, err := initrd(o, root, version, host, say)
-	if err != nil {
-		return "", err
+	return o.Out, o.write(all, say)
+}
+
+// ingredients are what one variant is made of.
+type ingredients struct {
+	Options // with the variant's architecture and pool tools
+	host    string
+	debs    []deb
+	root    string // where the packages are unpacked
+	version string // of the kernel
+}
+
+// gather fetches what a variant is made of.
+func (o Options) gather(ctx context.Context, arch string, say func(string, ...any)) (*ingredients, error) {
+	o.arch = arch
+	setDefault(&o.ZFS, machines[arch].zfs)
+	v := &ingredients{Options: o}
+	var err error
+	if v.host, err = findHost(ctx, o, say); err != nil {
+		return nil, err
 	}
-	return o.Out, o.write(t, filepath.Join(root, "boot/vmlinuz-"+version), comment(debs), say)
+	if err := checkStatic(v.host, arch); err != nil {
+		return nil, err
+	}
+	packages := append([]string{"busybox-static", "btrfs-progs"}, zfsPackages[o.ZFS]...)
+	a := &apt{work: o.Cache, arch: arch, say: say}
+	if o.ZFS == "openzfs" {
+		a.archives = withContrib
+	}
+	var kernel string
+	if v.debs, kernel, err = a.fetch(ctx, flavours[o.Kernel].meta+arch, packages); err != nil {
+		return nil, err
+	}
+	v.version = strings.TrimPrefix(kernel, "linux-image-")
+	v.root, err = a.unpack(ctx, v.debs)
+	return v, err
 }
 
 // lockCache lets one build at a time download and unpack into a cache.
@@ -123,29 +153,31 @@ func (o *Options) complete() error {
 	if o.Progress == nil {
 		o.Progress = io.Discard
 	}
-	setDefault(&o.Arch, "amd64")
-	setDefault(&o.Kernel, "cloud")
-	setDefault(&o.ZFS, "fuse")
-	setDefault(&o.Compress, "zstd")
-	if o.Cache == "" {
-		c, err := os.UserCacheDir()
-		if err != nil {
-			return fmt.Errorf("where to keep downloaded packages? %w; or name a cache directory", err)
-		}
-		o.Cache = filepath.Join(c, "muster", "image")
+	if len(o.Arches) == 0 {
+		o.Arches = []string{"amd64"}
 	}
+	setDefault(&o.Kernel, "cloud")
+	setDefault(&o.Compress, "zstd")
 	var err error
-	if o.Cache, err = filepath.Abs(o.Cache); err != nil {
+	if o.Cache, err = cacheDir(o.Cache); err != nil {
 		return err
 	}
-	if _, ok := machines[o.Arch]; !ok {
-		return fmt.Errorf("architecture %q is not one of %s", o.Arch, strings.Join(Arches, ", "))
+	for n, arch := range o.Arches {
+		if _, ok := machines[arch]; !ok || slices.Contains(o.Arches[:n], arch) {
+			return fmt.Errorf("architecture %q is not one of %s, each at most once", arch, strings.Join(Arches, ", "))
+		}
+		if o.ZFS == "fuse" && machines[arch].zfs != "fuse" {
+			return fmt.Errorf("zfs fuse: Debian has no zfs-fuse for %s; leave it out for pools of btrfs there", arch)
+		}
 	}
 	if _, ok := flavours[o.Kernel]; !ok {
 		return fmt.Errorf("kernel %q is not one of cloud, generic", o.Kernel)
 	}
-	if _, ok := zfsPackages[o.ZFS]; !ok {
+	if _, ok := zfsPackages[o.ZFS]; !ok && o.ZFS != "" {
 		return fmt.Errorf("zfs %q is not one of fuse, openzfs, none", o.ZFS)
+	}
+	if o.ZFS == "openzfs" && len(o.Arches) > 1 {
+		return fmt.Errorf("zfs openzfs: its modules are for one kernel; build one architecture at a time")
 	}
 	if o.ZFS == "openzfs" && o.ZFSModules == "" {
 		return fmt.Errorf("zfs openzfs needs the directory of the kernel modules, built for this kernel: Debian has no package of them")
@@ -164,6 +196,18 @@ func (o *Options) complete() error {
 	return nil
 }
 
+// cacheDir is where downloaded packages are kept.
+func cacheDir(named string) (string, error) {
+	if named == "" {
+		c, err := os.UserCacheDir()
+		if err != nil {
+			return "", fmt.Errorf("where to keep downloaded packages? %w; or name a cache directory", err)
+		}
+		named = filepath.Join(c, "muster", "image")
+	}
+	return filepath.Abs(named)
+}
+
 func setDefault(s *string, to string) {
 	if *s == "" {
 		*s = to
@@ -171,17 +215,20 @@ func setDefault(s *string, to string) {
 }
 
 // comment says what an image is made of, within the manifest's limit.
-func comment(debs []deb) string {
+func comment(all []*ingredients) string {
 	var parts []string
-	for _, d := range debs {
-		if !strings.HasPrefix(d.name, "lib") && !strings.HasPrefix(d.name, "gcc-") {
-			parts = append(parts, d.name+" "+d.version)
+	for _, v := range all {
+		for _, d := range v.debs {
+			part := d.name + " " + d.version
+			if !strings.HasPrefix(d.name, "lib") && !strings.HasPrefix(d.name, "gcc-") && !slices.Contains(parts, part) {
+				parts = append(parts, part)
+			}
 		}
 	}
 	return strings.Join(parts, ", ")
 }
 
-func (o *Options) write(t tree, kernel, comment string, say func(string, ...any)) error {
+func (o *Options) write(all []*ingredients, say func(string, ...any)) error {
 	if err := os.MkdirAll(o.Out, 0o755); err != nil {
 		return err
 	}
@@ -193,31 +240,48 @@ func (o *Options) write(t tree, kernel, comment string, say func(string, ...any)
 	if err != nil {
 		return err
 	}
-	tmp := filepath.Join(o.Out, blobsName, partial+"initrd")
-	defer os.Remove(tmp)
-	if err := t.pack(tmp, o.Compress); err != nil {
-		return err
-	}
-	v := muster.ImageVariant{Arch: o.Arch, Args: append(slices.Clone(defaultArgs), o.Args...)}
-	for _, f := range []struct{ role, from string }{{"kernel", kernel}, {"initrd", tmp}} {
-		file, err := keep(blobs, f.role, f.from)
+	i := muster.Image{Name: o.Name, Kind: muster.LinuxImage, Comment: comment(all)}
+	for _, v := range all {
+		v.Name = o.Name
+		made, err := v.write(blobs, filepath.Join(o.Out, blobsName, partial+"initrd"), say)
 		if err != nil {
 			return err
 		}
-		say("%-7s %9d bytes  %s", f.role, file.Size, file.Digest)
-		v.Files = append(v.Files, file)
+		i.Variants = append(i.Variants, made)
 	}
-	i, err := writeDir(o.Out, muster.Image{Name: o.Name, Kind: muster.LinuxImage, Comment: comment, Variants: []muster.ImageVariant{v}})
-	if err != nil {
+	if i, err = writeDir(o.Out, i); err != nil {
 		return err
 	}
+	files := Files(i)
 	if err := blobs.Sweep(func(d string) bool {
-		return slices.ContainsFunc(v.Files, func(f muster.ImageFile) bool { return f.Digest == d })
+		return slices.ContainsFunc(files, func(f muster.ImageFile) bool { return f.Digest == d })
 	}); err != nil {
 		return err
 	}
 	say("image %s %s in %s", i.Name, i.Digest, o.Out)
 	return nil
+}
+
+// write puts a variant's files among the blobs; tmp is for the unfinished initrd.
+func (g *ingredients) write(blobs *Blobs, tmp string, say func(string, ...any)) (muster.ImageVariant, error) {
+	v := muster.ImageVariant{Arch: g.arch, Args: append(defaultArgs(g.arch), g.Args...)}
+	t, err := initrd(g.Options, g.root, g.version, g.host, say)
+	if err != nil {
+		return v, err
+	}
+	defer os.Remove(tmp)
+	if err := t.pack(tmp, g.Compress); err != nil {
+		return v, err
+	}
+	for _, f := range []struct{ role, from string }{{"kernel", filepath.Join(g.root, "boot/vmlinuz-"+g.version)}, {"initrd", tmp}} {
+		file, err := keep(blobs, f.role, f.from)
+		if err != nil {
+			return v, err
+		}
+		say("%s %-7s %9d bytes  %s", g.arch, f.role, file.Size, file.Digest)
+		v.Files = append(v.Files, file)
+	}
+	return v, nil
 }
 
 // pack writes the tree as a compressed cpio archive.

@@ -212,8 +212,11 @@ func TestBuildWithoutAPackage(t *testing.T) {
 
 func TestOptionsAreChecked(t *testing.T) {
 	for want, o := range map[string]Options{
-		"architecture": {Arch: "sparc"},
+		"architecture": {Arches: []string{"sparc"}},
 		"kernel":       {Kernel: "hurd"},
+		"at most once": {Arches: []string{"arm64", "arm64"}},
+		"no zfs-fuse":  {Arches: []string{"amd64", "arm64"}, ZFS: "fuse"},
+		"at a time":    {Arches: []string{"amd64", "arm64"}, ZFS: "openzfs", ZFSModules: "x"},
 		"zfs":          {ZFS: "maybe"},
 		"openzfs":      {ZFS: "openzfs"},
 		"compression":  {Compress: "rar"},

@@ -87,9 +87,11 @@ var machines = map[string]struct {
 	elf     elf.Machine
 	triplet string // Debian's library directory
 	loader  string // where the dynamic loader must be
+	serial  string // the first serial line
+	zfs     string // what Options.ZFS is by default
 }{
-	"amd64": {elf.EM_X86_64, "x86_64-linux-gnu", "lib64/ld-linux-x86-64.so.2"},
-	"arm64": {elf.EM_AARCH64, "aarch64-linux-gnu", "lib/ld-linux-aarch64.so.1"},
+	"amd64": {elf.EM_X86_64, "x86_64-linux-gnu", "lib64/ld-linux-x86-64.so.2", "ttyS0", "fuse"},
+	"arm64": {elf.EM_AARCH64, "aarch64-linux-gnu", "lib/ld-linux-aarch64.so.1", "ttyAMA0", "none"},
 }
 
 // checkStatic refuses a program that cannot be init of an empty system.

@@ -83,18 +83,18 @@ func initrd(o Options, root, version, host string, say func(string, ...any)) (tr
 			if err != nil {
 				return nil, err
 			}
-			if err := t.addProgram(root, from, p, o.Arch); err != nil {
+			if err := t.addProgram(root, from, p, o.arch); err != nil {
 				return nil, err
 			}
 		}
 	}
 	if o.ZFS != "none" { // pthread_cancel loads it by name
-		if err := t.addLibrary(root, "libgcc_s.so.1", o.Arch); err != nil {
+		if err := t.addLibrary(root, "libgcc_s.so.1", o.arch); err != nil {
 			return nil, err
 		}
 	}
 	if o.ZFS == "openzfs" {
-		if err := t.addUdev(root, o.Arch); err != nil {
+		if err := t.addUdev(root, o.arch); err != nil {
 			return nil, err
 		}
 	}
@@ -165,25 +165,28 @@ func (t tree) addUdev(root, arch string) error {
 
 // findHost finds or makes the muster-host that an image boots.
 func findHost(ctx context.Context, o Options, say func(string, ...any)) (string, error) {
-	if o.Host != "" {
+	// With several architectures the named one can be for one of them only.
+	if o.Host != "" && (len(o.Arches) < 2 || checkStatic(o.Host, o.arch) == nil) {
 		return o.Host, nil
 	}
 	self, err := os.Executable()
 	if err == nil {
-		beside := filepath.Join(filepath.Dir(self), "muster-host")
-		if checkStatic(beside, o.Arch) == nil {
-			return beside, nil
+		for _, name := range []string{"muster-host", "muster-host-" + o.arch} {
+			beside := filepath.Join(filepath.Dir(self), name)
+			if checkStatic(beside, o.arch) == nil {
+				return beside, nil
+			}
 		}
 	}
 	top, ok := sourceTree()
 	if !ok {
-		return "", fmt.Errorf("no static muster-host for %s beside %s, and this is not muster's source tree: name one", o.Arch, self)
+		return "", fmt.Errorf("no static muster-host for %s beside %s, and this is not muster's source tree: name one", o.arch, self)
 	}
-	out := filepath.Join(o.Cache, "muster-host-"+o.Arch)
-	say("building muster-host for %s", o.Arch)
+	out := filepath.Join(o.Cache, "muster-host-"+o.arch)
+	say("building muster-host for %s", o.arch)
 	c := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, "./cmd/muster-host")
 	c.Dir = top
-	c.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+o.Arch)
+	c.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+o.arch)
 	if msg, err := c.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building muster-host: %w: %s", err, firstComplaint(string(msg)))
 	}

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"muster.internal"
 )
 
 // oneZFS lets one zfs-fuse run at a time: each leaves a directory in /, which
@@ -74,6 +76,17 @@ func onDisks(t *testing.T, m *Machine) (stamp, credential string) {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
+	read := func(name, said string) string {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatalf("%v: %s", err, said)
+		}
+		return string(b)
+	}
+	if m.Pool() == muster.Btrfs {
+		said := readBtrfs(t, dir)
+		return read("stamp", said), read("credential", said)
+	}
 	script := fmt.Sprintf(`
 		zpool import -f -d %[1]s -R %[1]s/root zones >&2
 		zfs get -H -o value org.smartos:server_uuid zones/var > %[1]s/stamp
@@ -81,12 +94,27 @@ func onDisks(t *testing.T, m *Machine) (stamp, credential string) {
 		cat $(find %[1]s/root -name credential) > %[1]s/credential
 		zpool export zones >&2`, dir)
 	said := withZFS(t, script)
-	read := func(name string) string {
-		b, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatalf("%v: %s", err, said)
-		}
-		return string(b)
+	return read("stamp", said), read("credential", said)
+}
+
+// readBtrfs reads stamp and credential off the disks in a directory, where the
+// kernel's btrfs has them mounted in a namespace of its own.
+func readBtrfs(t *testing.T, dir string) string {
+	t.Helper()
+	const script = `set -eu
+		loops=
+		trap 'umount root 2>/dev/null || true; for l in $loops; do losetup -d $l; done' EXIT
+		for d in disk*.raw; do loops="$loops $(losetup --find --show --read-only $d)"; done
+		with=ro; for l in $loops; do with=$with,device=$l; first=$l; done
+		mkdir root
+		mount -t btrfs -o $with $first root
+		blkid -p -s LABEL -o value $first | sed 's/^zones://' > stamp
+		cat $(find root -name credential) > credential`
+	c := exec.CommandContext(t.Context(), "unshare", "--mount", "--propagation", "private", "sh", "-c", script)
+	c.Dir = dir
+	out, err := c.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
-	return read("stamp"), read("credential")
+	return string(out)
 }

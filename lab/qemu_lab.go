@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -20,7 +19,7 @@ type LabConfig struct {
 	Dir      string // where everything is kept; made anew
 	Programs string // directory of the other programs; empty: that of the running one
 	Machines int
-	Firmware string // bios, uefi or both (by turns)
+	Firmware string // one of FirmwareWords
 	Auto     bool   // approve whatever can be approved
 	Out      io.Writer
 }
@@ -28,29 +27,26 @@ type LabConfig struct {
 // RunLab starts a site with virtual machines, tells what happens, and keeps it
 // up until ctx ends.
 func RunLab(ctx context.Context, c LabConfig) error {
-	if err := c.complete(); err != nil {
+	kinds, err := c.complete()
+	if err != nil {
 		return err
 	}
 	v := &viewer{out: c.Out, start: time.Now()}
 	setup, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
-	s, err := NewSite(setup, SiteConfig{Dir: c.Dir, Programs: c.Programs, Say: v, Watch: v.console})
+	s, err := NewSite(setup, SiteConfig{Dir: c.Dir, Programs: c.Programs, Arches: arches(kinds), Say: v, Watch: v.console})
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	names := map[string]string{}
+	names, pools := map[string]string{}, map[string]muster.PoolKind{}
 	for n := range c.Machines {
-		f := Firmware(c.Firmware)
-		if c.Firmware == "both" {
-			f = []Firmware{BIOS, UEFI}[n%2]
-		}
-		m, err := s.NewMachine(setup, n+1, f)
+		m, err := s.NewMachine(setup, n+1, kinds[n%len(kinds)])
 		if err != nil {
 			return err
 		}
 		m.Lifetime = 24 * time.Hour
-		names[m.UUID], names[m.MAC] = m.Name, m.Name
+		names[m.UUID], names[m.MAC], pools[m.UUID] = m.Name, m.Name, m.Pool()
 		if err := m.PowerOn(); err != nil {
 			return err
 		}
@@ -62,7 +58,7 @@ func RunLab(ctx context.Context, c LabConfig) error {
 	}
 	fmt.Fprintf(c.Out, labHelp, s.URL, filepath.Join(dir, "lab.env"), s.program("muster"), s.program("muster"),
 		filepath.Join(dir, "*", "console.log"), s.Name)
-	follow(ctx, s, v, names, c.Auto)
+	follow(ctx, s, v, names, pools, c.Auto)
 	v.say("switching everything off")
 	return nil
 }
@@ -78,35 +74,36 @@ A shell on the segment: ip netns exec %s sh
 
 `
 
-func (c *LabConfig) complete() error {
-	if c.Firmware != "both" && c.Firmware != string(BIOS) && c.Firmware != string(UEFI) {
-		return fmt.Errorf("firmware %q is not one of bios, uefi, both", c.Firmware)
+func (c *LabConfig) complete() ([]Firmware, error) {
+	kinds, err := firmwareSet(c.Firmware)
+	if err != nil {
+		return nil, err
 	}
 	if c.Machines < 1 || c.Machines > 64 {
-		return fmt.Errorf("%d machines are not between 1 and 64", c.Machines)
+		return nil, fmt.Errorf("%d machines are not between 1 and 64", c.Machines)
 	}
 	if c.Dir == "" {
-		return errors.New("the lab needs a directory")
+		return nil, errors.New("the lab needs a directory")
 	}
-	if missing := Missing(); len(missing) > 0 {
-		return fmt.Errorf("the lab needs %s; `make packages` installs what is missing", strings.Join(missing, ", "))
+	if missing := Missing(kinds...); len(missing) > 0 {
+		return nil, fmt.Errorf("the lab needs %s; `make packages` installs what is missing", strings.Join(missing, ", "))
 	}
 	if c.Programs == "" {
 		self, err := os.Executable()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		c.Programs = filepath.Dir(self)
 	}
 	for _, p := range []string{"musterd", "muster-booter", "muster-host"} {
 		if _, err := os.Stat(filepath.Join(c.Programs, p)); err != nil {
-			return fmt.Errorf("the lab runs the real programs: %w; `make build` makes them", err)
+			return nil, fmt.Errorf("the lab runs the real programs: %w; `make build` makes them", err)
 		}
 	}
 	if err := clearLab(c.Dir); err != nil {
-		return err
+		return nil, err
 	}
-	return os.WriteFile(filepath.Join(c.Dir, labMark), nil, 0o644)
+	return kinds, os.WriteFile(filepath.Join(c.Dir, labMark), nil, 0o644)
 }
 
 // labMark is in every directory that a lab has made, so that only such a one
@@ -124,26 +121,6 @@ func clearLab(dir string) error {
 		}
 	}
 	return os.MkdirAll(dir, 0o755)
-}
-
-// Missing lists what virtual machines need and this system lacks.
-func Missing() []string {
-	var ms []string
-	for tool, pkg := range map[string]string{"ip": "iproute2", "qemu-system-x86_64": "qemu-system-x86"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			ms = append(ms, "the Debian package "+pkg)
-		}
-	}
-	for file, pkg := range map[string]string{"/usr/lib/ipxe/snponly.efi": "ipxe", "/usr/share/OVMF/OVMF_CODE_4M.fd": "ovmf",
-		"/usr/share/seabios/bios-256k.bin": "seabios", "/usr/lib/ipxe/qemu/pxe-virtio.rom": "ipxe-qemu"} {
-		if _, err := os.Stat(file); err != nil {
-			ms = append(ms, "the Debian package "+pkg)
-		}
-	}
-	if os.Geteuid() != 0 {
-		ms = append(ms, "root")
-	}
-	return ms
 }
 
 // A viewer writes what happens, a line at a time, from several goroutines.
@@ -181,7 +158,7 @@ func (v *viewer) console(who string, l Line) {
 }
 
 // follow tells what the control plane writes into its audit, until ctx ends.
-func follow(ctx context.Context, s *Site, v *viewer, names map[string]string, auto bool) {
+func follow(ctx context.Context, s *Site, v *viewer, names map[string]string, pools map[string]muster.PoolKind, auto bool) {
 	after := int64(0)
 	for ctx.Err() == nil {
 		es, err := s.Operator.Audit(ctx, muster.AuditFilter{After: after, Wait: 2 * time.Second})
@@ -198,13 +175,13 @@ func follow(ctx context.Context, s *Site, v *viewer, names map[string]string, au
 			v.say("%-12s control: %s", name, printable(text))
 		}
 		if auto {
-			approveAll(ctx, s, v)
+			approveAll(ctx, s, v, pools)
 		}
 	}
 }
 
 // approveAll approves what can be approved and has not failed before.
-func approveAll(ctx context.Context, s *Site, v *viewer) {
+func approveAll(ctx context.Context, s *Site, v *viewer, pools map[string]muster.PoolKind) {
 	rs, err := s.Operator.Registrations(ctx, muster.RegistrationFilter{State: muster.AwaitingSetup})
 	if err != nil {
 		return
@@ -213,9 +190,13 @@ func approveAll(ctx context.Context, s *Site, v *viewer) {
 		if r.SurveyedAt == nil || r.LastSetupError != "" {
 			continue
 		}
-		plan, err := s.Operator.PlanSetup(ctx, r.ServerUUID, muster.SetupRequest{})
+		how := muster.SetupRequest{}
+		if pools[r.ServerUUID] == muster.Btrfs {
+			how.Pool = muster.Btrfs
+		}
+		plan, err := s.Operator.PlanSetup(ctx, r.ServerUUID, how)
 		if err == nil {
-			_, err = s.Operator.ApproveSetup(ctx, r.ServerUUID, muster.SetupApproval{Plan: plan.Digest, Confirm: r.Serial})
+			_, err = s.Operator.ApproveSetup(ctx, r.ServerUUID, muster.SetupApproval{SetupRequest: how, Plan: plan.Digest, Confirm: r.Serial})
 		}
 		if err != nil {
 			v.say("%s cannot be approved: %v", r.ServerUUID, err)

@@ -11,14 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
-)
 
-// Firmware is what a virtual machine starts from.
-type Firmware string
-
-const (
-	BIOS Firmware = "bios" // SeaBIOS, with iPXE as the network card's ROM
-	UEFI Firmware = "uefi" // OVMF with its own PXE, which loads iPXE
+	"muster.internal"
 )
 
 // A MachineSpec is the hardware of a virtual machine.
@@ -72,21 +66,22 @@ func (s *Segment) NewMachine(ctx context.Context, dir string, spec MachineSpec) 
 			return nil, err
 		}
 	}
-	if spec.Firmware == UEFI {
-		vars, err := os.ReadFile(filepath.Join(ovmf, "OVMF_VARS_4M.fd"))
-		if err != nil {
-			return nil, err
-		}
-		if err := os.WriteFile(m.path("nvram"), vars, 0o644); err != nil {
-			return nil, err
-		}
+	err := spec.Firmware.writeNVRAM(m.path("nvram"))
+	if err != nil {
+		return nil, err
 	}
-	var err error
 	m.tap, err = s.Tap(ctx)
 	return m, err
 }
 
-const ovmf = "/usr/share/OVMF"
+// Pool is the kind of pool that the image of its architecture can build: Debian
+// has zfs-fuse for amd64, and for arm64 only btrfs.
+func (m *Machine) Pool() muster.PoolKind {
+	if m.Firmware.board().arch == "arm64" {
+		return muster.Btrfs
+	}
+	return muster.ZFS
+}
 
 func (m *Machine) path(name string) string { return filepath.Join(m.Dir, name) }
 
@@ -98,25 +93,17 @@ func (m *Machine) Disk(n int) string { return m.path(fmt.Sprintf("disk%d.raw", n
 func (m *Machine) Console() string { return m.path("console.log") }
 
 func (m *Machine) args() []string {
-	a := []string{"-name", m.Name, "-accel", "tcg", "-cpu", "max", "-m", fmt.Sprint(m.MemoryMB),
+	a := []string{"-name", m.Name, "-accel", "tcg", "-m", fmt.Sprint(m.MemoryMB),
 		"-nodefaults", "-serial", "stdio", "-chardev", "socket,id=monitor,fd=3", "-mon", "chardev=monitor,mode=control",
 		"-uuid", m.UUID,
 		"-smbios", "type=1,manufacturer=QEMU,product=muster-lab,serial=" + m.Serial + ",uuid=" + m.UUID,
 		"-netdev", "tap,id=n0,ifname=" + m.tap + ",script=no,downscript=no",
 		"-device", "virtio-rng-pci"}
 	nic := "virtio-net-pci,netdev=n0,bootindex=1,mac=" + m.MAC
-	switch m.Firmware {
-	case UEFI:
-		a = append(a, "-machine", "q35,smm=off", "-display", "none",
-			"-drive", "if=pflash,format=raw,unit=0,readonly=on,file="+filepath.Join(ovmf, "OVMF_CODE_4M.fd"),
-			"-drive", "if=pflash,format=raw,unit=1,file=nvram")
-		nic += ",romfile=" // so that OVMF's own network boot is what asks
-	default:
-		// Without graphics SeaBIOS and iPXE speak on the serial line; when the
-		// network gave nothing to boot, try again instead of halting.
-		a = append(a, "-machine", "pc,graphics=off", "-display", "none", "-vga", "none", "-boot", "reboot-timeout=3000")
+	if m.Firmware != BIOS {
+		nic += ",romfile=" // so that the firmware's own network boot is what asks
 	}
-	a = append(a, "-device", nic)
+	a = append(append(a, m.Firmware.options()...), "-device", nic)
 	for n := range m.Disks {
 		a = append(a, "-drive", fmt.Sprintf("if=none,id=d%d,format=raw,file=%s", n, filepath.Base(m.Disk(n))),
 			"-device", fmt.Sprintf("virtio-blk-pci,drive=d%d,serial=%s", n, m.DiskSerial(n)))
@@ -144,7 +131,7 @@ func (m *Machine) PowerOn() error {
 		return err
 	}
 	defer theirs.Close()
-	c := exec.Command("qemu-system-x86_64", m.args()...)
+	c := exec.Command(m.Firmware.board().qemu, m.args()...)
 	c.Dir = m.Dir // its options cannot carry every path: a comma ends one
 	c.ExtraFiles = []*os.File{theirs}
 	out, err := c.StdoutPipe()

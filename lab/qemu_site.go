@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,7 +34,8 @@ type Site struct {
 	Control  *Program
 	Booter   *Program
 
-	watch func(who string, l Line)
+	loaders string
+	watch   func(who string, l Line)
 }
 
 // A SiteConfig says what a site is made of.
@@ -43,6 +45,11 @@ type SiteConfig struct {
 	Cache    string // of downloaded packages, for the image
 	// ImageDir is an image that was built before; empty: build one.
 	ImageDir string
+	// Arches are those of the image that is built; default: amd64.
+	Arches []string
+	// Loaders is a directory with the boot loaders; empty: the package ipxe's,
+	// or, with arm64 among Arches, what a newer Debian has.
+	Loaders string
 	// Say hears one line a step; nil: nobody.
 	Say io.Writer
 	// Watch hears all that programs and machines say; nil: nobody.
@@ -67,11 +74,20 @@ func NewSite(ctx context.Context, c SiteConfig) (_ *Site, err error) {
 	s := &Site{Dir: c.Dir, Programs: c.Programs, CA: filepath.Join(c.Dir, "ca.pem"), watch: c.Watch}
 	if c.ImageDir == "" {
 		fmt.Fprintln(c.Say, "building the image that machines boot")
-		c.ImageDir, err = image.Build(ctx, image.Options{Name: "lab", Out: filepath.Join(c.Dir, "image"), Cache: c.Cache,
+		c.ImageDir, err = image.Build(ctx, image.Options{Name: "lab", Arches: c.Arches, Out: filepath.Join(c.Dir, "image"), Cache: c.Cache,
 			Host: filepath.Join(c.Programs, "muster-host"), Progress: c.Say})
 		if err != nil {
 			return nil, err
 		}
+	}
+	if c.Loaders == "" && slices.Contains(c.Arches, "arm64") {
+		c.Loaders = filepath.Join(c.Dir, "ipxe")
+		if _, err = image.FetchLoaders(ctx, image.LoaderOptions{Dir: c.Loaders, Cache: c.Cache, Progress: c.Say}); err != nil {
+			return nil, err
+		}
+	}
+	if s.loaders = c.Loaders; s.loaders == "" {
+		s.loaders = "/usr/lib/ipxe"
 	}
 	if s.Segment, err = NewSegment(ctx); err != nil {
 		return nil, err
@@ -205,7 +221,7 @@ func (s *Site) startBooter(ctx context.Context) error {
 	s.Booter = s.newProgram("muster-booter", s.Dir, s.Control.start, func() *exec.Cmd {
 		return exec.Command(s.program("muster-booter"), "--name", "lab", "--dir", dir, "--control", "https://"+ServerIP+":"+controlPort,
 			"--ca", s.CA, "--key-file", s.keyFile(muster.ScopeBooter), "--enroll-key-file", s.keyFile(muster.ScopeURenroll),
-			"--interface", s.Bridge, "--bus-password-file", s.busFile(), "--user", "nobody")
+			"--interface", s.Bridge, "--bus-password-file", s.busFile(), "--ipxe", s.loaders, "--user", "nobody")
 	})
 	s.Booter.Watch(s.watch)
 	if err := s.Booter.Start(); err != nil {

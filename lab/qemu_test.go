@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"os"
@@ -22,12 +21,10 @@ import (
 // from this source tree, and the image with this muster-host in it. Only
 // downloaded packages are shared with other runs.
 var built = sync.OnceValues(func() (b struct{ programs, image string }, err error) {
-	home, err := os.UserCacheDir()
-	if err != nil {
+	if builtDir, err = os.MkdirTemp("", "muster-lab"); err != nil {
 		return
 	}
-	cache := cmp.Or(os.Getenv("MUSTER_LAB_CACHE"), filepath.Join(home, "muster", "image"))
-	if builtDir, err = os.MkdirTemp("", "muster-lab"); err != nil {
+	if err = os.Chmod(builtDir, 0o711); err != nil { // a booter without root finds its loaders
 		return
 	}
 	b.programs, b.image = filepath.Join(builtDir, "bin"), filepath.Join(builtDir, "image")
@@ -36,9 +33,19 @@ var built = sync.OnceValues(func() (b struct{ programs, image string }, err erro
 	} else if err = buildPrograms(b.programs); err != nil {
 		return
 	}
-	_, err = image.Build(context.Background(), image.Options{Name: "lab", Out: b.image, Cache: cache,
+	_, err = image.Build(context.Background(), image.Options{Name: "lab", Arches: arches(Firmwares), Out: b.image, Cache: labCache(),
 		Host: filepath.Join(b.programs, "muster-host"), Progress: os.Stderr})
 	return
+})
+
+// newerLoaders are those for arm64, too, fetched once for all tests.
+var newerLoaders = sync.OnceValues(func() (string, error) {
+	if _, err := built(); err != nil {
+		return "", err
+	}
+	dir := filepath.Join(builtDir, "ipxe")
+	_, err := image.FetchLoaders(context.Background(), image.LoaderOptions{Dir: dir, Cache: labCache(), Progress: os.Stderr})
+	return dir, err
 })
 
 // builtDir is removed when all tests are done.
@@ -52,6 +59,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
+func labCache() string { return os.Getenv("MUSTER_LAB_CACHE") } // empty: the user's
+
 func buildPrograms(to string) error {
 	c := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", to+"/", "./cmd/...")
 	c.Dir = ".."
@@ -63,15 +72,25 @@ func buildPrograms(to string) error {
 // newLab makes a site for one test, which may take so long and no longer.
 func newLab(t *testing.T, limit time.Duration) (context.Context, *Site) {
 	t.Helper()
+	return newLabFor(t, limit, BIOS)
+}
+
+// newLabFor is the same for machines with other firmware.
+func newLabFor(t *testing.T, limit time.Duration, f Firmware) (context.Context, *Site) {
+	t.Helper()
 	if os.Getenv("MUSTER_LAB") == "" {
 		t.Skip("boots virtual machines for minutes: set MUSTER_LAB=1 to run it")
 	}
-	if missing := Missing(); len(missing) > 0 {
+	if missing := Missing(f); len(missing) > 0 {
 		t.Skip("needs ", strings.Join(missing, ", "))
 	}
 	b, err := built()
 	if err != nil {
 		t.Fatal(err)
+	}
+	loaders := ""
+	if f.board().arch == "arm64" {
+		loaders = must[string](t)(newerLoaders())
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	t.Cleanup(cancel)
@@ -88,7 +107,7 @@ func newLab(t *testing.T, limit time.Duration) (context.Context, *Site) {
 			t.Fatal(err)
 		}
 	}
-	s, err := NewSite(ctx, SiteConfig{Dir: dir, Programs: b.programs, ImageDir: b.image, Say: t.Output()})
+	s, err := NewSite(ctx, SiteConfig{Dir: dir, Programs: b.programs, ImageDir: b.image, Loaders: loaders, Say: t.Output()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,12 +152,13 @@ func refreshedAfter(at time.Time) func(muster.Registration) bool {
 	}
 }
 
-// TestLabFirstLife is the whole way, on both firmwares: empty disks, power on,
-// and at the end an approved node that speaks with its own key.
+// TestLabFirstLife is the whole way, on each firmware: empty disks, power on,
+// and at the end an approved node that speaks with its own key. Two at a time.
 func TestLabFirstLife(t *testing.T) {
-	for n, f := range []Firmware{BIOS, UEFI} {
+	for n, f := range []Firmware{BIOS, UEFI, UEFIHTTP, ARM64} {
 		t.Run(string(f), func(t *testing.T) {
-			ctx, s := newLab(t, 6*time.Minute)
+			t.Parallel()
+			ctx, s := newLabFor(t, 8*time.Minute, f)
 			m := s.machine(t, ctx, n+1, f)
 			st := new(Stages)
 			firstLife(t, ctx, s, m, st)
@@ -165,7 +185,7 @@ func firstLife(t *testing.T, ctx context.Context, s *Site, m *Machine, st *Stage
 		t.Errorf("the control plane knows serial %q, the machine has %q", r.Serial, m.Serial)
 	}
 	mark, before := m.Mark(), time.Now()
-	if m.Firmware == UEFI {
+	if m.Firmware != BIOS {
 		approveByHand(t, ctx, s, m)
 	} else {
 		approveByAPI(t, ctx, s, m)
@@ -183,7 +203,7 @@ func firstLife(t *testing.T, ctx context.Context, s *Site, m *Machine, st *Stage
 
 func approveByAPI(t *testing.T, ctx context.Context, s *Site, m *Machine) {
 	t.Helper()
-	plan, grant, err := s.Approve(ctx, m, muster.SetupRequest{Layout: "mirror"})
+	plan, grant, err := s.Approve(ctx, m, muster.SetupRequest{Layout: "mirror", Pool: m.Pool()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,16 +223,16 @@ func approveByAPI(t *testing.T, ctx context.Context, s *Site, m *Machine) {
 // wants the machine's serial number.
 func approveByHand(t *testing.T, ctx context.Context, s *Site, m *Machine) {
 	t.Helper()
-	shown := must[string](t)(s.CLI(ctx, "registration", "approve-setup", m.Serial, "--dry-run", "--layout", "mirror"))
+	shown := must[string](t)(s.CLI(ctx, "registration", "approve-setup", m.Serial, "--dry-run", "--layout", "mirror", "--pool", string(m.Pool())))
 	for n := range m.Disks {
 		if !strings.Contains(shown, m.DiskSerial(n)) {
 			t.Errorf("the dry run does not show disk %s:\n%s", m.DiskSerial(n), shown)
 		}
 	}
-	if _, err := s.CLI(ctx, "registration", "approve-setup", m.Serial, "--layout", "mirror", "--yes", "--serial", "WRONG"); err == nil {
+	if _, err := s.CLI(ctx, "registration", "approve-setup", m.Serial, "--layout", "mirror", "--pool", string(m.Pool()), "--yes", "--serial", "WRONG"); err == nil {
 		t.Error("a wrong serial number was enough")
 	}
-	must[string](t)(s.CLI(ctx, "registration", "approve-setup", m.Serial, "--layout", "mirror", "--yes", "--serial", m.Serial))
+	must[string](t)(s.CLI(ctx, "registration", "approve-setup", m.Serial, "--layout", "mirror", "--pool", string(m.Pool()), "--yes", "--serial", m.Serial))
 	if listed := must[string](t)(s.CLI(ctx, "registration", "ls")); !strings.Contains(listed, m.Serial) {
 		t.Errorf("registration ls:\n%s", listed)
 	}
@@ -227,7 +247,7 @@ func checkNode(t *testing.T, ctx context.Context, s *Site, m *Machine) {
 		t.Errorf("boot record: %+v", b)
 	}
 	for n, d := range r.Disks { // as the machine itself reports them now
-		if len(d.Contents) == 0 || d.Contents[0].Name != muster.PoolName {
+		if !slices.ContainsFunc(d.Contents, func(c muster.Content) bool { return c.Name == muster.PoolName }) {
 			t.Errorf("disk %s holds, it reports, %+v", m.DiskSerial(n), d.Contents)
 		}
 	}
@@ -309,7 +329,7 @@ func TestLabCommand(t *testing.T) {
 	if os.Getenv("MUSTER_LAB") == "" {
 		t.Skip("boots virtual machines for minutes: set MUSTER_LAB=1 to run it")
 	}
-	if missing := Missing(); len(missing) > 0 {
+	if missing := Missing(BIOS); len(missing) > 0 {
 		t.Skip("needs ", strings.Join(missing, ", "))
 	}
 	b, err := built()

@@ -65,6 +65,7 @@ on as that user. With ports above 1023 it needs no privilege.`,
 	f.StringVar(&s.busPasswordAt, "bus-password-file", "", "`FILE` with their password (default: one is made and kept in --dir)")
 	f.StringVar(&s.user, "user", "", "`USER` to become once the sockets are bound")
 	f.BoolVar(&s.debug, "debug", false, "log every transfer")
+	c.AddCommand(loaders())
 	for _, name := range []string{"control", "ca", "key-file", "enroll-key-file"} {
 		c.MarkFlagRequired(name)
 	}

@@ -32,6 +32,7 @@ what an earlier build has kept), and neither root nor anything installed.
 The image boots virtual machines by default; --kernel generic also boots real
 hardware. OpenZFS needs its modules built for that kernel, in a directory.`,
 		Example: `  muster image build
+  muster image build ./both --arch amd64,arm64
   muster image build ./metal --kernel generic --zfs openzfs --zfs-modules ./zfs-6.1
   muster image add ./metal`,
 		Args: cobra.MaximumNArgs(1),
@@ -55,9 +56,9 @@ hardware. OpenZFS needs its modules built for that kernel, in a directory.`,
 	}
 	f := c.Flags()
 	f.StringVar(&o.Name, "name", "", "name of the image (default linux-FLAVOUR-KERNELVERSION)")
-	f.StringVar(&o.Arch, "arch", "amd64", "architecture")
+	f.StringSliceVar(&o.Arches, "arch", []string{"amd64"}, "architectures, each a variant of the one image: amd64, arm64")
 	f.StringVar(&o.Kernel, "kernel", "cloud", "cloud (virtual machines) or generic (also real hardware)")
-	f.StringVar(&o.ZFS, "zfs", "fuse", "fuse, openzfs or none")
+	f.StringVar(&o.ZFS, "zfs", "", "fuse, openzfs or none (default: fuse; none for arm64, where pools are btrfs)")
 	f.StringVar(&o.ZFSModules, "zfs-modules", "", "directory with OpenZFS's modules for that kernel, with --zfs openzfs")
 	f.StringVar(&o.Host, "host", "", "the static muster-host to boot (default: beside this program)")
 	f.StringVar(&o.Compress, "compress", "zstd", "zstd or gzip")
