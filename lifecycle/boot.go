@@ -50,7 +50,7 @@ func bootRows() []*lifecycle {
 		{On: FactoryReset, From: in(enred), When: all(not(resets)), Stay: true},
 		{On: FactoryReset, From: in(unseen, disc, enring, decom), Stay: true},
 	}
-	for _, e := range []muster.Event{Delete, Expunge, DecommissionNode} {
+	for _, e := range []muster.Event{Delete, Expunge, DecommissionNode, Supersede} {
 		rows = append(rows, gone(e)...)
 	}
 	return []*lifecycle{
@@ -158,7 +158,7 @@ func probeRows() *lifecycle {
 		{On: Dismiss, From: in(ProbeOff), Already: true},
 		{On: ExpireProbe, From: in(ProbeOn), Needs: all(overdue), To: ProbeOff},
 	}
-	for _, e := range []muster.Event{Admit, Enroll, Decommission, Delete, Expunge, DecommissionNode} {
+	for _, e := range []muster.Event{Admit, Enroll, Decommission, Delete, Expunge, DecommissionNode, Supersede} {
 		rows = append(rows, R{On: e, From: both, To: ProbeOff})
 	}
 	return define("probe", "whether a NIC may boot just far enough to tell its service tag", perRecord,

@@ -151,5 +151,5 @@ func events() []Info {
 		{KeepDisk, Operator, Disks, "disk policy", "keep", "take back a removal that is not finished"},
 		{ExpungeDisk, Operator, Disks, "disk policy", "expunge", "the disk is gone or must go, for good"},
 		{DecommissionDisk, Control, Disks, "disk state", "", "the host has confirmed that it no longer uses the disk"},
-	}, identityEvents()...)
+	}, append(identityEvents(), replaceEvents()...)...)
 }

@@ -23,6 +23,9 @@ type Facts struct {
 	Admitted      bool // the boot policy takes in machines by itself, or an enrollment window has a free slot
 	TokenGood     bool // the enrolment token was issued, and is not used, revoked or over
 	MayReplace    bool // the token names the machine's node, or made the key that it replaces
+	ComesRemoved  bool // the node that the token brings was told to leave
+	ComesQuiesced bool // the node that the token brings was told to quiesce
+	ComesKept     bool // the node that the token brings was told to take nothing new
 	AutoEnroll    bool // the boot policy takes in machines by itself
 	OnAllowlist   bool // the allowlist is empty or has this MAC or service tag
 	TagWanted     bool // the allowlist has service tags, and this machine's is not known
@@ -221,7 +224,7 @@ var (
 // all points to every fact, for those who set them all.
 func (f *Facts) all() []*bool {
 	return []*bool{&f.Epoch, &f.Session, &f.SessionAlive, &f.OtherSession, &f.OtherKey, &f.Proof, &f.Surveyed, &f.PlanSeen,
-		&f.Layout, &f.Confirmed, &f.EnrollmentPI, &f.Code, &f.SameMachine, &f.Overdue, &f.WindowOpen, &f.Admitted, &f.TokenGood, &f.MayReplace, &f.AutoEnroll, &f.OnAllowlist,
+		&f.Layout, &f.Confirmed, &f.EnrollmentPI, &f.Code, &f.SameMachine, &f.Overdue, &f.WindowOpen, &f.Admitted, &f.TokenGood, &f.MayReplace, &f.ComesRemoved, &f.ComesQuiesced, &f.ComesKept, &f.AutoEnroll, &f.OnAllowlist,
 		&f.TagWanted, &f.NetworkKnown, &f.AddressFree, &f.NothingPlaced, &f.NoReservation, &f.NoMove, &f.Acknowledged, &f.Inventory, &f.NothingRuns, &f.HostConfirmed,
 		&f.CaseAllows, &f.Incumbent, &f.OwnUUID, &f.Unwanted}
 }

@@ -90,6 +90,8 @@ func machineRows() []*lifecycle {
 			{On: Register, From: in(known), Stay: true},
 			{On: Redeem, From: in(NoMachine, conflict), To: known},
 			{On: Redeem, From: in(known), Stay: true},
+			{On: TakeOver, From: in(NoMachine, conflict), To: known},
+			{On: TakeOver, From: in(known), Stay: true},
 			{On: Announce, From: in(NoMachine, conflict), To: known, Doc: "nothing speaks against a newcomer any more"},
 			{On: Announce, From: in(known), Stay: true},
 			{On: Delete, From: in(known), To: NoMachine, Doc: "those that waited because of it wait no more"},

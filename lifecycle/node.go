@@ -59,6 +59,7 @@ func policyRows() *lifecycle {
 			R{On: e, From: in(remove), When: all(nodeGone), Stay: true},
 			R{On: e, From: in(NoPolicy, gone), Stay: true})
 	}
+	rows = append(rows, replacePolicy()...)
 	return define("node policy", "what an operator wants of a node", perMachine,
 		func(s *State, _ int) *muster.NodePolicy { return &s.NodePolicy },
 		[]place[muster.NodePolicy]{
@@ -108,6 +109,7 @@ func nodeStateRows() *lifecycle {
 			R{On: e, From: in(initial, serving, quiesced), To: decom},
 			R{On: e, From: in(NoNode, decom), Stay: true})
 	}
+	rows = append(rows, replaceNode()...)
 	return define("node state", "what is true of a node", perMachine,
 		func(s *State, _ int) *muster.NodeState { return &s.NodeState },
 		[]place[muster.NodeState]{
@@ -171,6 +173,9 @@ func diskRows() []*lifecycle {
 			S{On: e, From: in(live), To: decom},
 			S{On: e, From: in(NoDisk, decom), Stay: true})
 	}
+	// The disks go with their node.
+	policy = append(policy, P{On: Supersede, From: in(NoDiskPolicy, serve, remove, gone), To: NoDiskPolicy})
+	state = append(state, S{On: Supersede, From: in(NoDisk, live, decom), To: NoDisk})
 	return []*lifecycle{
 		define("disk policy", "what an operator wants of a disk", perDisk,
 			func(s *State, m int) *muster.DiskPolicy { return &s.Disks[m].Policy },

@@ -36,7 +36,7 @@ var identitySteps = []stepPromise{
 			return s.info.By != Operator
 		case ExpireConflict:
 			return s.info.By != Clock || !s.f.Overdue
-		case Announce, Register, Redeem:
+		case Announce, Register, Redeem, TakeOver:
 			return !s.f.SameMachine
 		}
 		return true
@@ -45,7 +45,7 @@ var identitySteps = []stepPromise{
 		return s.e == Accept && s.old.Machine == muster.MachineKnown && !s.f.CaseAllows
 	}},
 	{"a registration is never given to hardware that is another's", func(s *step) bool {
-		return s.is(Register, Redeem, Announce) && !s.f.SameMachine
+		return s.is(Register, Redeem, Announce, TakeOver) && !s.f.SameMachine
 	}},
 	{"a machine lapses unapproved, overdue, without node and without a record of its own", func(s *step) bool {
 		if s.e != Lapse {

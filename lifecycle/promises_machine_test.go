@@ -21,7 +21,7 @@ var machineSteps = []stepPromise{
 		return (taken || s.e == Take) && !(taken && s.e == Take && s.info.By == Booter && s.old.Bundle == BundleReady && s.f.Epoch && s.f.Session)
 	}},
 	{"a key comes alive when it is delivered: bundle taken, or polled for, or a token redeemed", func(s *step) bool {
-		return s.old.Credential != Live && s.next.Credential == Live && !s.is(Take, Deliver, Redeem)
+		return s.old.Credential != Live && s.next.Credential == Live && !s.is(Take, Deliver, Redeem, TakeOver)
 	}},
 	{"a polled key is handed out once, to the poller", func(s *step) bool {
 		return s.e == Deliver && !(s.info.By == Poller && s.old.Credential == Undelivered && s.next.Credential == Live)
@@ -47,7 +47,7 @@ var machineSteps = []stepPromise{
 	}},
 	{"a machine becomes approved by its claim code, its token, a window, or its setup", func(s *step) bool {
 		return s.enters(muster.Approved) && !(s.old.Registration == muster.SettingUp || s.e == Approve && s.info.By == Operator && s.old.Registration == muster.Pending ||
-			s.e == Redeem && s.info.By == Redeemer || s.e == Register && s.info.By == Anonymous)
+			s.is(Redeem, TakeOver) && s.info.By == Redeemer || s.e == Register && s.info.By == Anonymous)
 	}},
 	{"a window lets in a machine that nobody knew, or that waits, and none that was ever disabled or expunged", func(s *step) bool {
 		return s.e == Register && s.enters(muster.Approved) && !(s.f.WindowOpen && s.old.Past == NoPast && s.old.Tombstone == NoTombstone &&
@@ -75,7 +75,7 @@ var machineSteps = []stepPromise{
 		return s.is(Register, Redeem, Approve) && Returns(*s.old, s.f.MayReplace).Refused()
 	}},
 	{"what was disabled is forgotten by a person's word alone", func(s *step) bool {
-		return s.old.Past == WasDisabled && s.next.Past == NoPast && !(s.is(Approve, ApproveSetup, Delete) && s.info.By == Operator || s.e == Redeem)
+		return s.old.Past == WasDisabled && s.next.Past == NoPast && !(s.is(Approve, ApproveSetup, Delete) && s.info.By == Operator || s.is(Redeem, TakeOver))
 	}},
 	{"a claim code is approved once, while it is open, and leaves a key to fetch", func(s *step) bool {
 		return s.e == Approve && !(s.old.Claim == ClaimOpen && s.f.Code && s.next.Claim == NoClaim && s.next.Credential == Undelivered && s.next.Registration == muster.Approved)
@@ -112,7 +112,7 @@ var machineSteps = []stepPromise{
 		return s.e == Refresh && (s.old.Credential != Live || s.info.By != Host || s.old.Registration != muster.SettingUp && s.changed())
 	}},
 	{"disable, reset, delete, expunge and decommission leave no key, no bundle, no code", func(s *step) bool {
-		return s.is(Disable, FactoryReset, Delete, Expunge, DecommissionNode) && !s.already() &&
+		return s.is(Disable, FactoryReset, Delete, Expunge, DecommissionNode, Supersede) && !s.already() &&
 			!(s.next.Credential == NoCredential && s.next.Bundle == NoBundle && s.next.Claim == NoClaim)
 	}},
 	{"disabling keeps everything but key and code", func(s *step) bool {
@@ -157,7 +157,7 @@ var machineSteps = []stepPromise{
 			s.next.Registration == NoRegistration && gone(s.next))
 	}},
 	{"when a machine ends, its records serve nothing", func(s *step) bool {
-		return s.is(Delete, Expunge, DecommissionNode) && !s.already() && s.anyBoot(func(old, next Boot) bool {
+		return s.is(Delete, Expunge, DecommissionNode, Supersede) && !s.already() && s.anyBoot(func(old, next Boot) bool {
 			want := old
 			if old.Bound != BoundOther && old.State != Unseen {
 				want.State, want.Probe = muster.BootDecommissioned, ProbeOff
@@ -169,13 +169,13 @@ var machineSteps = []stepPromise{
 		return s.leaves(muster.AwaitingSetup) && !among(s.next.Registration, muster.SettingUp, NoRegistration)
 	}},
 	{"a machine that nobody knew waits for an operator first, unless an operator opened a door", func(s *step) bool {
-		return s.leaves(NoRegistration) && !among(s.next.Registration, muster.Pending, muster.AwaitingSetup) && !(s.next.Registration == muster.Approved && s.is(Register, Redeem))
+		return s.leaves(NoRegistration) && !among(s.next.Registration, muster.Pending, muster.AwaitingSetup) && !(s.next.Registration == muster.Approved && s.is(Register, Redeem, TakeOver))
 	}},
 	{"a registration ends only by delete, or lapses unapproved", func(s *step) bool {
 		return s.next.Registration == NoRegistration && s.old.Registration != NoRegistration && !s.is(Delete, Lapse)
 	}},
-	{"a machine is disabled by an operator, by a key unfetched, or because its node left", func(s *step) bool {
-		return s.enters(muster.Disabled) && !s.is(Disable, ExpireKey, Expunge, DecommissionNode)
+	{"a machine is disabled by an operator, by a key unfetched, or because its node left or went on in other hardware", func(s *step) bool {
+		return s.enters(muster.Disabled) && !s.is(Disable, ExpireKey, Expunge, DecommissionNode, Supersede)
 	}},
 	{"a tombstone comes with expunge and goes with an operator's readmit, once the node is gone", func(s *step) bool {
 		return s.old.Tombstone != s.next.Tombstone && !(s.e == Expunge && s.next.Tombstone == Tombstoned ||

@@ -7,7 +7,7 @@ import (
 // What is promised of steps that move nodes and disks.
 var nodeSteps = []stepPromise{
 	{"a node is made, or found again, when its machine becomes approved", func(s *step) bool {
-		if !s.enters(muster.Approved) {
+		if !s.enters(muster.Approved) || s.e == TakeOver {
 			return false
 		}
 		if gone(s.old) {
@@ -23,10 +23,10 @@ var nodeSteps = []stepPromise{
 			(s.next.NodeState != s.old.NodeState || s.next.NodePolicy != s.old.NodePolicy)
 	}},
 	{"a node's policy is an operator's: nothing else changes it", func(s *step) bool {
-		return s.old.NodePolicy != s.next.NodePolicy && s.info.By != Operator && !(s.enters(muster.Approved) && gone(s.old))
+		return s.old.NodePolicy != s.next.NodePolicy && s.info.By != Operator && !(s.enters(muster.Approved) && gone(s.old)) && s.e != Supersede
 	}},
 	{"a node's state is the control plane's: only joints and its own reports change it", func(s *step) bool {
-		return s.old.NodeState != s.next.NodeState && s.info.By != Control && !s.enters(muster.Approved) && !s.is(FactoryReset, Delete)
+		return s.old.NodeState != s.next.NodeState && s.info.By != Control && !s.enters(muster.Approved) && !s.is(FactoryReset, Delete, Supersede)
 	}},
 	{"expunged is one-way", func(s *step) bool {
 		return s.old.NodePolicy == muster.PolicyExpunged && s.next.NodePolicy != muster.PolicyExpunged && !(gone(s.old) && s.enters(muster.Approved))

@@ -33,7 +33,7 @@ var promised = struct {
 	step     []stepPromise
 	possible []stepPromise
 	always   []alwaysPromise
-}{states, slices.Concat(machineSteps, identitySteps, recordSteps, nodeSteps, allSteps), slices.Concat(possible, identityPossible), always}
+}{states, slices.Concat(machineSteps, identitySteps, replaceSteps, recordSteps, nodeSteps, allSteps), slices.Concat(possible, identityPossible, replacePossible), always}
 
 // anyBoot and anyDisk say what must be true of no member.
 func anyBoot(bad func(s *State, b Boot) bool) func(*State) bool {

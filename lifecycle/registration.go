@@ -42,7 +42,7 @@ func registrationRows() []*lifecycle {
 				{State: appr, Doc: "a member of the fleet"},
 				{State: disabled, Doc: "an operator took it out of service; its key is dead, its record kept"},
 			},
-			[]R{
+			append(replaceRegistration(), []R{
 				{On: Register, From: in(none, pending), When: all(letsIn), Needs: all(untombstoned, sameMachine), To: appr, Doc: "it takes a slot of the window"},
 				{On: Register, From: in(none, pending, disabled), When: all(not(letsIn)), Needs: all(untombstoned, sameMachine), To: pending, Doc: "a new claim code and poll token each time"},
 				{On: Redeem, From: in(none, pending, disabled), Needs: all(untombstoned, sameMachine, tokenGood), To: appr, Doc: "a token is used once"},
@@ -78,7 +78,7 @@ func registrationRows() []*lifecycle {
 				{On: Lapse, From: in(pending, awaiting), Needs: all(overdue, neverIn), To: none},
 				{On: Expunge, From: in(pending, appr, disabled), To: disabled},
 				{On: DecommissionNode, From: in(pending, appr, disabled), To: disabled, Doc: "it may register again, as a new node"},
-			}),
+			}...)),
 		claimRows(), credentialRows(), bundleRows(), imageRows(), tombstoneRows(), pastRows(),
 	}
 }
@@ -95,6 +95,8 @@ func claimRows() *lifecycle {
 			{On: Register, From: in(NoClaim, ClaimOpen), When: all(not(letsIn)), To: ClaimOpen, Doc: "an older code is dead"},
 			{On: Register, From: in(NoClaim, ClaimOpen), When: all(letsIn), To: NoClaim, Doc: "none is needed"},
 			{On: Redeem, From: in(NoClaim, ClaimOpen), To: NoClaim},
+			{On: TakeOver, From: in(NoClaim, ClaimOpen), To: NoClaim},
+			{On: Supersede, From: in(NoClaim, ClaimOpen), To: NoClaim},
 			{On: Approve, From: in(ClaimOpen), To: NoClaim, Doc: "single use"},
 			{On: ExpireCode, From: in(ClaimOpen), Needs: all(overdue), To: NoClaim},
 			{On: Disable, From: in(NoClaim, ClaimOpen), To: NoClaim},
@@ -122,6 +124,8 @@ func credentialRows() *lifecycle {
 			{On: Register, From: in(NoCredential), When: all(not(letsIn)), Stay: true},
 			{On: Redeem, From: in(NoCredential, Undelivered), To: Live, Doc: "the plaintext leaves once, in the answer"},
 			{On: Redeem, From: in(Live), Stay: true, Doc: "another key in its place"},
+			{On: TakeOver, From: in(NoCredential), To: Live, Doc: "the plaintext leaves once, in the answer"},
+			{On: Supersede, From: in(NoCredential, Undelivered, Live), To: NoCredential, Doc: "dead at once"},
 			{On: Approve, From: in(NoCredential), To: Undelivered},
 			{On: Deliver, From: in(Undelivered), To: Live, Doc: "the plaintext leaves once"},
 			{On: ExpireKey, From: in(Undelivered), To: NoCredential},
@@ -181,6 +185,7 @@ func imageRows() *lifecycle {
 			{On: FactoryReset, From: both, To: NoImage},
 			{On: Delete, From: both, To: NoImage},
 			{On: Expunge, From: both, To: NoImage},
+			{On: Supersede, From: both, To: NoImage},
 			{On: DecommissionNode, From: both, To: NoImage},
 		})
 }
@@ -214,6 +219,8 @@ func pastRows() *lifecycle {
 			{On: ExpireKey, From: in(NoPast), To: WasDisabled},
 			{On: Expunge, From: both, To: WasDisabled},
 			{On: DecommissionNode, From: both, To: WasDisabled},
+			{On: Supersede, From: both, To: WasDisabled},
+			{On: TakeOver, From: both, To: NoPast, Doc: "a person's word"},
 			{On: Approve, From: both, To: NoPast, Doc: "a person's word"},
 			{On: Redeem, From: both, To: NoPast, Doc: "a person's word"},
 			{On: ApproveSetup, From: both, To: NoPast, Doc: "a person's word"},
