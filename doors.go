@@ -93,8 +93,9 @@ const (
 	TokenRevoked TokenState = "revoked"
 )
 
-// A NewEnrolmentToken asks for a token. AsNode names a live node: whichever
-// machine redeems the token must be that node, and its old key dies.
+// A NewEnrolmentToken asks for a token. AsNode names a live node: the
+// machine that redeems the token is that node from then on. If it is other
+// hardware, the machine that was the node is out. The node's old key dies.
 type NewEnrolmentToken struct {
 	Comment   string `json:"comment,omitempty"`
 	ExpiresIn int    `json:"expires_in_seconds,omitempty"` // 0: an hour
@@ -127,7 +128,7 @@ type IssuedEnrolmentToken struct {
 // ComesAs says as what node a machine would come in, or came in: a new one, or
 // the one that it was before.
 type ComesAs struct {
-	Outcome string `json:"outcome"` // new_node, same_node, refused_live, refused_expunged
+	Outcome string `json:"outcome"` // new_node, same_node, replaces_hardware, refused_live, refused_expunged
 	NodeID  string `json:"node_id,omitempty"`
 	// Why is a sentence for people; it holds the ways out of a refusal.
 	Why string `json:"why"`

@@ -7,14 +7,17 @@ import "muster.internal"
 type Return string
 
 const (
-	AsNew     Return = "new_node"  // it has no node, or one that is decommissioned
-	AsSame    Return = "same_node" // its node is there still: placements, disks and labels are kept
-	NotLive   Return = "refused_live"
-	NotBuried Return = "refused_expunged"
+	AsNew  Return = "new_node"  // it has no node, or one that is decommissioned
+	AsSame Return = "same_node" // its node is there still: placements, disks and labels are kept
+	// AsReplacement is other hardware that takes a node over, by a token that
+	// names it. Returns never says so: it looks at one machine.
+	AsReplacement Return = "replaces_hardware"
+	NotLive       Return = "refused_live"
+	NotBuried     Return = "refused_expunged"
 )
 
 // Refused tells that it would not come in at all.
-func (r Return) Refused() bool { return r != AsNew && r != AsSame }
+func (r Return) Refused() bool { return r == NotLive || r == NotBuried }
 
 // Returns is the rule. Named says that an operator's token names the machine's
 // live node. A machine that is being installed, or waits for it, comes in by

@@ -158,9 +158,10 @@ func (t *tx) admitted() (slot *muster.Window, ok bool, err error) {
 
 // judge finds the machine that the one of m is in conflict with: the holder of
 // its UUID, or whose cards or disks it has. Nil: nothing speaks against it.
-func (t *tx) judge(m *machine, sh *inventory.Shared, what said) (*machine, inventory.Verdict, error) {
+// The machines of but are passed over.
+func (t *tx) judge(m *machine, sh *inventory.Shared, what said, but ...string) (*machine, inventory.Verdict, error) {
 	if m.had == lifecycle.NoRegistration {
-		return t.rival(m.uuid, sh, what)
+		return t.rival(m.uuid, sh, what, but...)
 	}
 	v := inventory.Judge(sh.EvidenceOf(m.reg.Registration), sh.Evidence(what.facts))
 	if v.Outcome != inventory.Conflict {

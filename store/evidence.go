@@ -200,7 +200,8 @@ func findHardware(from source, q *query, args ...any) (*muster.Machine, error) {
 
 // rival is the registered machine that a newcomer without a registration is in
 // conflict with, by its cards and disks; nil: there is none.
-func (t *tx) rival(uuid string, sh *inventory.Shared, what said) (*machine, inventory.Verdict, error) {
+// The machines of but are passed over.
+func (t *tx) rival(uuid string, sh *inventory.Shared, what said, but ...string) (*machine, inventory.Verdict, error) {
 	new := sh.Evidence(what.facts)
 	var holders []string
 	ask := func(kind, value string) error {
@@ -227,7 +228,7 @@ func (t *tx) rival(uuid string, sh *inventory.Shared, what said) (*machine, inve
 	}
 	slices.Sort(holders) // a map was walked
 	for _, h := range holders {
-		if muster.SameUUID(h, uuid) {
+		if muster.SameUUID(h, uuid) || slices.Contains(but, h) {
 			continue
 		}
 		var key string

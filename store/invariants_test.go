@@ -89,6 +89,9 @@ SELECT server_uuid FROM registrations WHERE state <> 'setting_up' AND setup_dead
 	"an approved machine without a live node": `
 SELECT r.server_uuid FROM registrations r LEFT JOIN nodes n ON n.node_id = r.node_id AND n.state <> 'decommissioned'
 WHERE r.state = 'approved' AND n.node_id IS NULL`,
+	"a node with two live registrations, or of another machine than says so": `
+SELECT r.node_id FROM registrations r JOIN nodes n ON n.node_id = r.node_id WHERE r.state = 'approved' AND n.server_uuid <> r.server_uuid UNION ALL
+SELECT node_id FROM registrations WHERE state IN ('approved', 'setting_up') AND node_id <> '' GROUP BY node_id HAVING count(*) > 1`,
 	"a disk in service on a node that is gone": `
 SELECT d.disk_id FROM disks d JOIN nodes n ON n.node_id = d.node_id WHERE d.state = 'in_service' AND n.state = 'decommissioned'`,
 	"a servable record without an address": `

@@ -12,7 +12,7 @@ import (
 var (
 	newestNode = define("nodes/newest", `
 SELECT node_id, server_uuid, hostname, policy, state, created_at, last_seen FROM nodes
-WHERE server_uuid = $1 ORDER BY created_at DESC, node_id DESC LIMIT 1`)
+WHERE server_uuid = $1 ORDER BY state = 'decommissioned', created_at DESC, node_id DESC LIMIT 1`)
 	nodesAll = define("nodes/list", `
 SELECT node_id, server_uuid, hostname, policy, state, created_at, last_seen FROM nodes ORDER BY created_at, node_id`)
 	addNode = define("nodes/add", `
@@ -46,7 +46,8 @@ func scanNode(scan func(...any) error) (muster.Node, error) {
 	return n, err
 }
 
-// findNode is the machine's newest node, which may be decommissioned.
+// findNode is the machine's live node, or else its newest. One that it took
+// over may be older than those that it was itself.
 func findNode(from source, uuid string) (n muster.Node, err error) {
 	err = from.each(newestNode, []any{uuid}, func(scan func(...any) error) error {
 		n, err = scanNode(scan)

@@ -101,14 +101,14 @@ func (t *tx) register(uuid string, q muster.RegisterRequest, what said) (reply m
 		return reply, nil, err
 	}
 	if row, is := sh.UUID(uuid); is {
-		return reply, muster.Problemf(muster.CodeConflict, "UUID %s is a default that many boards share (%s): run muster-host register --uuid with one of its own", uuid, row.Vendor), nil
+		return reply, sharedUUID(uuid, row), nil
 	}
 	incumbent, verdict, err := t.judge(m, sh, what)
 	if err != nil {
 		return reply, nil, err
 	}
 	next, _, err := m.raise(lifecycle.Register, lifecycle.Facts{SameMachine: incumbent == nil, WindowOpen: w.Open})
-	if muster.IsCode(err, muster.CodeConflict) && incumbent != nil && onlyEvidence(m) {
+	if muster.IsCode(err, muster.CodeConflict) && incumbent != nil && m.onlyEvidence(lifecycle.Register, lifecycle.Facts{WindowOpen: w.Open}) {
 		return reply, waiting(err, verdict), t.contest(incumbent, uuid, what, verdict, bootMACOf(what), t.by.Source)
 	}
 	if err != nil {
@@ -162,6 +162,12 @@ func (t *tx) register(uuid string, q muster.RegisterRequest, what said) (reply m
 	return reply, nil, nil
 }
 
+// sharedUUID refuses, at a door without a boot record, a machine that calls
+// itself what many boards do.
+func sharedUUID(uuid string, row muster.SharedIdentity) error {
+	return muster.Problemf(muster.CodeConflict, "UUID %s is a default that many boards share (%s): run muster-host register --uuid with one of its own", uuid, row.Vendor)
+}
+
 // showCode gives the machine a claim code to show.
 func (t *tx) showCode(r *registration) (reply muster.RegisterReply, err error) {
 	code, err := t.freeCode()
@@ -174,8 +180,9 @@ func (t *tx) showCode(r *registration) (reply muster.RegisterReply, err error) {
 }
 
 // onlyEvidence tells whether nothing but the evidence keeps a machine out.
-func onlyEvidence(m *machine) bool {
-	_, _, err := m.raise(lifecycle.Register, lifecycle.Facts{SameMachine: true})
+func (m *machine) onlyEvidence(e muster.Event, f lifecycle.Facts) bool {
+	f.SameMachine = true
+	_, _, err := m.raise(e, f)
 	return err == nil
 }
 

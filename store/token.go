@@ -107,6 +107,7 @@ func (t *tx) issue(n muster.NewEnrolmentToken, life time.Duration) (issued muste
 			return issued, nil, err
 		}
 		c := m.comesAs(true)
+		c.Why = fmt.Sprintf("machine %s would be node %s again; any other hardware takes the node over, with its placements, disks and labels, and machine %s is out, its key dead", m.uuid, n.AsNode, m.uuid)
 		issued.ComesAs = &c
 	}
 	id, err := t.s.newID()
@@ -139,6 +140,9 @@ func (t *tx) named(node string) (*machine, error) {
 	}
 	if n.State == muster.NodeDecommissioned {
 		return nil, muster.Problemf(muster.CodeConflict, "node %s is decommissioned: its machine can only come in as a new node, by a token that names none", n.ID)
+	}
+	if n.Policy == muster.PolicyExpunged {
+		return nil, muster.Problemf(muster.CodeConflict, "node %s is expunged: nothing comes in as that node again; have its machine readmitted (muster registration readmit %s), and let it in as a new one", n.ID, n.ServerUUID)
 	}
 	return t.load(n.ServerUUID)
 }
@@ -182,10 +186,14 @@ func (s *Store) Enrol(ctx context.Context, now time.Time, by muster.Caller, q mu
 	if err := checkRegister(muster.RegisterRequest{Hostname: q.Hostname, ConsolePort: q.ConsolePort, ConsolePin: q.ConsolePin}); err != nil {
 		return reply, err
 	}
+	var refused error
 	err = s.write(ctx, "redeeming an enrolment token", now, by, func(t *tx) error {
-		reply, err = t.enrol(uuid, q, secret, what)
+		reply, refused, err = t.enrol(uuid, q, secret, what)
 		return err
 	})
+	if err == nil {
+		err = refused
+	}
 	return reply, err
 }
 
@@ -203,41 +211,67 @@ func checkEnrol(q muster.EnrolRequest) (secret []byte, err error) {
 }
 
 // enrol redeems a token. Whoever does not hold the secret learns nothing; who
-// does is told exactly why not.
-func (t *tx) enrol(uuid string, q muster.EnrolRequest, secret []byte, what said) (reply muster.EnrolReply, err error) {
+// does is told exactly why not. A token that lets nobody in stays good. Refused
+// is apart from the error, because the newcomer that it leads to is kept.
+func (t *tx) enrol(uuid string, q muster.EnrolRequest, secret []byte, what said) (reply muster.EnrolReply, refused, err error) {
 	e, found, err := findEnrolment(t, q.TokenID, t.now)
 	if err != nil {
-		return reply, err
+		return reply, nil, err
 	}
 	if !equal(e.secretHash, hashed(string(secret))) || !found {
-		return reply, muster.Problemf(muster.CodeUnauthenticated, "this enrolment token is not known: have an operator issue one (muster token issue)")
+		return reply, nil, muster.Problemf(muster.CodeUnauthenticated, "this enrolment token is not known: have an operator issue one (muster token issue)")
 	}
 	m, err := t.load(uuid)
 	if err != nil {
-		return reply, err
+		return reply, nil, err
 	}
 	retry := e.retriedBy(m, q.Nonce, t.now)
 	if e.State != muster.TokenUnused && !retry {
-		return reply, e.spent(m)
+		return reply, nil, e.spent(m)
 	}
-	if e.AsNode != "" && (m.node.ID != e.AsNode || m.node.State == muster.NodeDecommissioned) {
-		return reply, t.notNamed(e, m)
+	sh, err := t.shared()
+	if err != nil {
+		return reply, nil, err
+	}
+	if row, is := sh.UUID(uuid); is {
+		return reply, nil, sharedUUID(uuid, row)
+	}
+	if e.AsNode != "" {
+		old, err := t.named(e.AsNode)
+		if err != nil {
+			return reply, nil, err
+		}
+		if old.uuid != m.uuid {
+			return t.takeOver(old, m, sh, e, q, what)
+		}
 	}
 	f := lifecycle.Facts{TokenGood: true, SameMachine: true, MayReplace: e.AsNode != "" || retry}
-	why := ""
-	if m.had != lifecycle.NoRegistration && e.AsNode == "" {
-		v := inventory.Judge(inventory.EvidenceOf(m.reg.Registration), what.facts.Evidence())
-		f.SameMachine, why = v.Outcome != inventory.Conflict, v.Reason
+	var incumbent *machine
+	var verdict inventory.Verdict
+	if e.AsNode == "" { // one that names a node is a person's word about its hardware
+		if incumbent, verdict, err = t.judge(m, sh, what); err != nil {
+			return reply, nil, err
+		}
+		f.SameMachine = incumbent == nil
 	}
 	as := m.comesAs(f.MayReplace)
 	next, _, err := m.raise(lifecycle.Redeem, f)
 	if err != nil {
-		if !f.SameMachine {
-			return reply, fmt.Errorf("%w (%s)", err, why)
+		if incumbent != nil && m.onlyEvidence(lifecycle.Redeem, f) {
+			return reply, waiting(err, verdict), t.contest(incumbent, uuid, what, verdict, bootMACOf(what), t.by.Source)
 		}
-		return reply, m.waysIn(err)
+		return reply, nil, m.waysIn(err)
 	}
-	return t.redeem(m, next, e, q, what, as, retry)
+	if m.had == lifecycle.NoRegistration {
+		if err := t.roomForMachine(""); err != nil {
+			return reply, nil, err
+		}
+	}
+	if err := t.settledIn(m.uuid, bootMACOf(what)); err != nil {
+		return reply, nil, err
+	}
+	reply, err = t.redeem(m, next, redemption{event: lifecycle.Redeem, token: e, request: q, what: what, as: as, retry: retry})
+	return reply, nil, err
 }
 
 // retriedBy tells whether the machine that redeemed the token asks again, in
@@ -264,22 +298,30 @@ func (e *enrolment) spent(m *machine) error {
 	return p
 }
 
-// notNamed refuses a machine that is not the node that its token names.
-func (t *tx) notNamed(e enrolment, m *machine) error {
-	other, err := t.named(e.AsNode)
-	if err != nil {
-		return err
-	}
-	return muster.Problemf(muster.CodeConflict, "enrolment token %s is for node %s, which is machine %s, and this is machine %s: redeem it there, or have an operator issue one that names no node", e.ID, e.AsNode, other.uuid, m.uuid)
+// A redemption is a token that is good, and what it lets a machine in as.
+type redemption struct {
+	event    muster.Event
+	token    enrolment
+	request  muster.EnrolRequest
+	what     said
+	as       muster.ComesAs
+	retry    bool
+	replaces string // UUID of the hardware that was the node, if it is other
 }
 
-func (t *tx) redeem(m *machine, next lifecycle.State, e enrolment, q muster.EnrolRequest, what said, as muster.ComesAs, retry bool) (reply muster.EnrolReply, err error) {
+// redeem lets the machine in. Its node, if it takes over another's, is its own
+// already.
+func (t *tx) redeem(m *machine, next lifecycle.State, x redemption) (reply muster.EnrolReply, err error) {
+	e, q, what, as := x.token, x.request, x.what, x.as
 	r := m.reg
 	r.take(what)
 	if q.Hostname != "" {
 		r.Hostname = q.Hostname
 	}
 	d := detail{"from": m.had, "token": e.ID, "issued_by": e.CreatedBy, "hostname": r.Hostname, "serial": r.Serial, "macs": r.MACs, "comes_as": as.Outcome}
+	if x.replaces != "" {
+		d["replaces"], d["node_id"] = x.replaces, m.node.ID
+	}
 	if r.BoundKeyID != "" {
 		d["revoked_key"] = r.BoundKeyID
 		if err := t.dropCredential(m.uuid); err != nil {
@@ -295,7 +337,7 @@ func (t *tx) redeem(m *machine, next lifecycle.State, e enrolment, q muster.Enro
 	if reply.APIKey, err = t.mintAgentKey(m); err != nil {
 		return reply, err
 	}
-	if retry {
+	if x.retry {
 		d["again"] = true
 		err = t.change(renewEnrolment, e.ID, e.keyID, r.BoundKeyID)
 	} else {
@@ -304,7 +346,7 @@ func (t *tx) redeem(m *machine, next lifecycle.State, e enrolment, q muster.Enro
 	if err != nil {
 		return reply, err
 	}
-	seq, err := t.record(string(lifecycle.Redeem), subject(m.uuid), d)
+	seq, err := t.record(string(x.event), subject(m.uuid), d)
 	if err != nil {
 		return reply, err
 	}

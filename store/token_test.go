@@ -257,8 +257,9 @@ func TestReturning(t *testing.T) {
 		tok, secret := issue(t, s, muster.NewEnrolmentToken{AsNode: node})
 		_, err := s.Enrol(t.Context(), now(), nobody, z.enrolment(tok, secret, 1))
 		wantCode(t, err, muster.CodeConflict)
-		_, err = s.Enrol(t.Context(), now(), nobody, boxNo(40).enrolment(tok, secret, 1))
-		wantCode(t, err, muster.CodeConflict)
+		if !strings.Contains(err.Error(), "live node") {
+			t.Errorf("a live machine that comes as another's node: %v", err)
+		}
 		must[muster.Registration](t)(s.RaiseRegistration(t.Context(), start, ada, a.uuid, lifecycle.Disable))
 		if err := s.DeleteRegistration(t.Context(), start, ada, a.uuid); err != nil {
 			t.Fatal(err)
