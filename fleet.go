@@ -12,6 +12,7 @@ import (
 // they have. Errors that are meant for people are *Problem.
 type Fleet interface {
 	Explaining
+	Progress
 
 	Registrations(ctx context.Context, f RegistrationFilter) ([]Registration, error)
 	Registration(ctx context.Context, serverUUID string) (Registration, error)
@@ -115,6 +116,7 @@ type Version struct {
 // reach serve it: ur_enroll announces and surveys, booter does the rest.
 type ForBooter interface {
 	Tracing
+	ForProgress
 
 	// Feed waits up to wait for a change after seq. After 0 it is everything.
 	Feed(ctx context.Context, booter string, after int64, wait time.Duration) (BooterFeed, error)

@@ -136,5 +136,7 @@ type SetupOutcome struct {
 	Proof   string   `json:"proof,omitempty"`
 	Reason  string   `json:"reason,omitempty"` // of a failure; cut to 512 bytes
 	Log     string   `json:"log,omitempty"`    // tail of what the script said
-	MACs    []string `json:"macs,omitempty"`   // admin NICs seen by DHCP in this boot
+	Stdout  string   `json:"stdout,omitempty"` // the ends of the two, for the install log
+	Stderr  string   `json:"stderr,omitempty"`
+	MACs    []string `json:"macs,omitempty"` // admin NICs seen by DHCP in this boot
 }

@@ -66,20 +66,21 @@ type Route struct {
 
 // An API is the HTTP handler. Make it with New.
 type API struct {
-	svc    Service
-	log    *slog.Logger
-	mux    *http.ServeMux
-	huma   huma.API
-	routes []Route
-	spec   []byte        // the OpenAPI document
-	large  chan struct{} // strangers' large bodies under way
-	drain  context.Context
-	stop   context.CancelFunc
+	svc     Service
+	log     *slog.Logger
+	mux     *http.ServeMux
+	huma    huma.API
+	routes  []Route
+	spec    []byte        // the OpenAPI document
+	large   chan struct{} // strangers' large bodies under way
+	streams chan struct{} // event streams under way
+	drain   context.Context
+	stop    context.CancelFunc
 }
 
 // New makes an API on a service.
 func New(svc Service, o Options) *API {
-	a := &API{svc: svc, log: o.Log, mux: http.NewServeMux(), large: make(chan struct{}, largeAtOnce)}
+	a := &API{svc: svc, log: o.Log, mux: http.NewServeMux(), large: make(chan struct{}, largeAtOnce), streams: make(chan struct{}, streamsAtOnce)}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
 	}
@@ -107,6 +108,7 @@ func New(svc Service, o Options) *API {
 	a.hosts()
 	a.doors()
 	a.exits()
+	a.progress()
 	a.spec = a.document()
 	return a
 }

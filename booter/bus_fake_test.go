@@ -49,6 +49,7 @@ type said struct {
 	s       muster.Survey
 	c       muster.SessionChange
 	o       muster.SetupOutcome
+	p       muster.SetupProgress
 }
 
 // fakeControl is a control plane that remembers what it was told. Down makes
@@ -113,6 +114,10 @@ func (f *fakeControl) SetupComplete(_ context.Context, uuid string, o muster.Set
 
 func (f *fakeControl) SetupFailed(_ context.Context, uuid string, o muster.SetupOutcome) error {
 	return f.hear(said{what: "failed", uuid: uuid, session: o.Session, o: o})
+}
+
+func (f *fakeControl) SetupProgress(_ context.Context, uuid string, p muster.SetupProgress) error {
+	return f.hear(said{what: "progress", uuid: uuid, session: p.Session, p: p})
 }
 
 func (f *fakeControl) setDown(down bool) {

@@ -168,6 +168,15 @@ func (p *installPlane) SetupFailed(_ context.Context, _ string, o muster.SetupOu
 	})
 }
 
+func (p *installPlane) SetupProgress(_ context.Context, _ string, r muster.SetupProgress) error {
+	return p.call(func() error {
+		if p.state != muster.SettingUp || r.Epoch != p.epoch {
+			return muster.Problemf(muster.CodeConflict, "setup %d is not under way", r.Epoch)
+		}
+		return nil
+	})
+}
+
 // refresh is what the machine itself proves on its second boot.
 func (p *installPlane) refresh(epoch int64) {
 	p.mu.Lock()

@@ -73,6 +73,7 @@ type Control struct {
 	tokens     *guard        // enrolment tokens
 	doors      *guard        // registrations, which anybody may ask for
 	hashing    chan struct{} // passwords being checked
+	hub        *hub          // of who follows events
 	url        string
 
 	server *server // nil until Start
@@ -118,6 +119,7 @@ func Open(ctx context.Context, cfg Config) (*Control, error) {
 		tokens: newGuard("wrong enrolment tokens", pace{6 * time.Second, 10}, pace{time.Second / 20, 200}),
 		doors:  newGuard("registrations", pace{time.Second / 2, 200}, pace{time.Second / 50, 2000}),
 	}
+	c.hub = newHub(c)
 	if err := c.open(ctx); err != nil {
 		c.Close()
 		return nil, err
@@ -246,6 +248,7 @@ func (c *Control) Close() error {
 		if c.server != nil {
 			c.server.stop()
 		}
+		c.hub.close()
 		if c.store != nil {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 			defer cancel()

@@ -21,6 +21,8 @@ type machine struct {
 	tomb  *tombstone // nil: nothing keeps it out
 
 	reason string // of the expunge that is being written
+	// The ends of what a setup's script answered, for its log.
+	stdout, stderr string
 }
 
 // load reads a machine with the records bound to it, those of the MACs it
@@ -157,7 +159,11 @@ func (t *tx) save(m *machine, next lifecycle.State, seq int64) error {
 	if err := t.putDisks(m, next, seq); err != nil {
 		return err
 	}
-	return t.saveRegistration(m, next, seq)
+	was := m.had
+	if err := t.saveRegistration(m, next, seq); err != nil {
+		return err
+	}
+	return t.logSetup(m, was, next.Registration)
 }
 
 // leaves tells whether the machine is no longer the member that it was: what it

@@ -54,7 +54,10 @@ func (s *Store) TakeBundle(ctx context.Context, now time.Time, by muster.Caller,
 		if err != nil {
 			return err
 		}
-		return t.save(m, next, seq)
+		if err := t.save(m, next, seq); err != nil {
+			return err
+		}
+		return t.appendLines(m.uuid, []muster.SetupStep{{At: t.now, Step: "taken", Text: "the booter takes the sealed bundle"}}, 0)
 	})
 	return taken, err
 }
@@ -105,6 +108,7 @@ func (s *Store) SetupComplete(ctx context.Context, now time.Time, by muster.Call
 			return unknownMachine(serverUUID)
 		}
 		macs = m.leaveOut(macs)
+		m.stdout, m.stderr = o.Stdout, o.Stderr
 		f := lifecycle.Facts{
 			Epoch: o.Epoch == m.reg.SetupEpoch,
 			Proof: m.reg.proofHash != "" && setup.ProofMatches(o.Proof, m.reg.proofHash),
@@ -229,6 +233,7 @@ func (s *Store) SetupFailed(ctx context.Context, now time.Time, by muster.Caller
 		if m.had == lifecycle.NoRegistration {
 			return unknownMachine(serverUUID)
 		}
+		m.stdout, m.stderr = o.Stdout, o.Stderr
 		return t.end(m, lifecycle.SetupFailed, lifecycle.Facts{Epoch: o.Epoch == m.reg.SetupEpoch}, reason)
 	})
 }
