@@ -21,6 +21,7 @@ const (
 	startupKey   = "ur.startup."
 	sysinfoKey   = "ur.sysinfo."
 	replyKey     = "ur.execute-reply."
+	progressKey  = "ur.progress."
 	executeKey   = "ur.execute."
 	broadcastKey = "ur.broadcast.sysinfo."
 )
@@ -164,6 +165,8 @@ func (c *busConn) published(m amqp.Message) {
 			return
 		}
 		c.answered(r)
+	case progressKey:
+		c.progressed(id, m.Body)
 	}
 }
 
@@ -171,7 +174,7 @@ func (c *busConn) published(m amqp.Message) {
 // anybody else hears of it. Kind "" is none of ours.
 func (c *busConn) understand(m amqp.Message) (kind, id string, err error) {
 	rest := ""
-	for _, k := range []string{startupKey, sysinfoKey, replyKey} {
+	for _, k := range []string{startupKey, sysinfoKey, replyKey, progressKey} {
 		if r, is := strings.CutPrefix(m.Key, k); is {
 			kind, rest = k, r
 			break
@@ -282,13 +285,47 @@ func (c *busConn) execute(ctx context.Context, script string) (busReply, error) 
 type expectation struct {
 	uuid, mac, session, publicKey string
 	answer                        chan busReply
+	progress                      func(setup.Progress) // nil: nobody wants to know
+}
+
+// of tells whether a connection may speak for what is expected.
+func (e *expectation) of(c *busConn, key string) bool {
+	same := e.session == c.session || e.publicKey != "" && e.publicKey == key
+	return muster.SameUUID(e.uuid, c.uuid) && e.mac == c.mac && same
+}
+
+// Follow has f called for what the machine says of request id, which must be
+// expected, while it runs. f must not block.
+func (b *Bus) Follow(id string, f func(setup.Progress)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e := b.expected[id]; e != nil {
+		e.progress = f
+	}
+}
+
+// progressed takes in how a script fares, from the connection that runs it and
+// from no other.
+func (c *busConn) progressed(id string, body []byte) {
+	b := c.bus
+	key := c.key()
+	b.mu.Lock()
+	e := b.expected[id]
+	wanted := e != nil && e.progress != nil && e.of(c, key)
+	b.mu.Unlock()
+	p, err := setup.ParseProgress(body)
+	if err != nil || !wanted {
+		b.counts.add("bus_refused_progress")
+		return
+	}
+	e.progress(p)
 }
 
 // Expect waits for the answer to request id. It is accepted from the session
 // it was sent to, and from a later connection of the same machine that
 // announced the same public key. Call forget when the answer is wanted no more.
 func (b *Bus) Expect(id, uuid, mac, session, publicKey string) (answer <-chan busReply, forget func()) {
-	e := &expectation{uuid, mac, session, publicKey, make(chan busReply, 1)}
+	e := &expectation{uuid: uuid, mac: mac, session: session, publicKey: publicKey, answer: make(chan busReply, 1)}
 	b.mu.Lock()
 	b.expected[id] = e
 	b.mu.Unlock()
@@ -307,8 +344,7 @@ func (b *Bus) expectedBy(c *busConn, r busReply) bool {
 	if e == nil {
 		return false
 	}
-	same := e.session == c.session || e.publicKey != "" && e.publicKey == key
-	if !muster.SameUUID(e.uuid, c.uuid) || e.mac != c.mac || !same {
+	if !e.of(c, key) {
 		b.counts.add("bus_refused_answers")
 		b.refused(c.source, c.uuid, c.mac, "it answers a request that was sent to another machine or another boot")
 		return true

@@ -252,9 +252,10 @@ func sysinfo(uuid, key string) json.RawMessage {
 
 // machine is an agent that runs scripts by a function.
 type machine struct {
-	ran  chan bus.Message
-	stop func()
-	err  error // of Run, after stop
+	agent *bus.Agent
+	ran   chan bus.Message
+	stop  func()
+	err   error // of Run, after stop
 }
 
 func (b *testBus) machine(t *testing.T, o bus.Options, key string, run func(bus.Message) bus.Reply) *machine {
@@ -270,6 +271,7 @@ func (b *testBus) machine(t *testing.T, o bus.Options, key string, run func(bus.
 			return run(msg)
 		},
 	}
+	m.agent = a
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

@@ -105,7 +105,7 @@ const maxLog = 16 << 10
 // outcome reads a script's answer. Only the sentinel of this epoch means
 // success, whatever the exit status says.
 func outcome(epoch int64, r busReply) (o muster.SetupOutcome, success bool) {
-	o = muster.SetupOutcome{Epoch: epoch, Log: scriptLog(r)}
+	o = muster.SetupOutcome{Epoch: epoch, Log: scriptLog(r), Stdout: withoutProof(r.Stdout, maxStream), Stderr: withoutProof(r.Stderr, maxStream)}
 	e, proof, ok := setup.ParseSentinel(r.Stdout)
 	if ok && e == epoch {
 		o.Proof = proof
@@ -135,18 +135,28 @@ func lastWords(r busReply) string {
 	return "it said nothing"
 }
 
+// maxStream is how much is kept of each of the script's streams, in bytes.
+const maxStream = 8 << 10
+
 // scriptLog is the end of what a script said, without the proof in it.
 func scriptLog(r busReply) string {
-	var b strings.Builder
+	log := ""
 	for _, s := range []string{r.Stdout, r.Stderr} {
-		for line := range strings.Lines(tail(s, 2*maxLog)) {
-			if !strings.Contains(line, "proof=") {
-				b.WriteString(line)
-			}
-		}
-		if b.Len() > 0 && !strings.HasSuffix(b.String(), "\n") {
-			b.WriteByte('\n')
+		if log += withoutProof(s, 2*maxLog); log != "" && !strings.HasSuffix(log, "\n") {
+			log += "\n"
 		}
 	}
-	return tail(strings.ReplaceAll(strings.ToValidUTF8(b.String(), "\ufffd"), "\x00", ""), maxLog)
+	return tail(log, maxLog)
+}
+
+// withoutProof is the end of a stream, at most n bytes, without the lines that
+// hold a proof.
+func withoutProof(s string, n int) string {
+	var b strings.Builder
+	for line := range strings.Lines(tail(s, 2*n)) {
+		if !strings.Contains(line, "proof=") {
+			b.WriteString(line)
+		}
+	}
+	return tail(strings.ReplaceAll(strings.ToValidUTF8(b.String(), "\ufffd"), "\x00", ""), n)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"muster.internal"
+	"muster.internal/setup"
 )
 
 // expect tells the bus that an answer to e is wanted.
@@ -15,6 +16,7 @@ func (i *Installer) expect(e entry) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.awaited[e.ServerUUID] = awaited{answer, forget, make(chan struct{})}
+	i.o.Bus.Follow(e.Request, func(p setup.Progress) { i.progressed(e, p) })
 }
 
 // awaitAnswer waits for the machine's answer for as long as anybody wants it.
@@ -28,11 +30,15 @@ func (i *Installer) awaitAnswer(ctx context.Context, e entry) {
 		late := time.NewTimer(e.GiveUp.Sub(i.o.Now()) + time.Hour)
 		defer late.Stop()
 		defer a.forget()
+		defer i.progress.forget(e.ServerUUID)
+		silent := time.AfterFunc(progressGrace, func() { i.silentStep(e, e.At) })
+		defer silent.Stop()
 		select {
 		case <-ctx.Done():
 		case <-a.over:
 		case <-late.C:
 		case r := <-a.answer:
+			silent.Stop()
 			for n := 0; ; n++ {
 				err := i.answered(e, r)
 				if err == nil || errors.Is(err, errStale) || ctx.Err() != nil {
@@ -97,6 +103,7 @@ func (i *Installer) leave(uuid string) {
 
 // report tells the control plane until it has heard, or knows better.
 func (i *Installer) report(ctx context.Context, e entry) error {
+	i.lastWords(ctx, e.ServerUUID)
 	for n := 0; ; n++ {
 		call := i.o.Control.SetupFailed
 		if e.Success {

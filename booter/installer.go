@@ -45,6 +45,8 @@ type Installer struct {
 	running map[string]sentRun            // scripts that were sent and not answered, by machine
 	tries   map[string]int                // of asking for a bundle
 	awaited map[string]awaited            // answers, by machine
+
+	progress *progresses
 }
 
 // awaited is an answer that may come.
@@ -72,7 +74,7 @@ func NewInstaller(o InstallerOptions) (*Installer, error) {
 		return nil, err
 	}
 	i := &Installer{o: o, journal: j, counts: o.Bus.counts, wakeup: make(chan struct{}, 1), busy: map[string]bool{},
-		bundles: map[string]muster.TakenBundle{}, running: map[string]sentRun{}, tries: map[string]int{}, awaited: map[string]awaited{}}
+		bundles: map[string]muster.TakenBundle{}, running: map[string]sentRun{}, tries: map[string]int{}, awaited: map[string]awaited{}, progress: newProgresses()}
 	for _, e := range j.all() {
 		o.Log.Info("an install of the run before", "machine", e.ServerUUID, "epoch", e.Epoch, "step", string(e.Step))
 		if e.Step == stepSent {
@@ -104,6 +106,7 @@ func (i *Installer) FinishedMAC(mac string) bool {
 func (i *Installer) Run(ctx context.Context) error {
 	defer i.journal.close()
 	defer i.work.Wait()
+	i.work.Go(func() { i.forward(ctx) })
 	for _, e := range i.journal.all() {
 		if e.Step == stepSent {
 			i.awaitAnswer(ctx, e)
@@ -302,5 +305,6 @@ func (i *Installer) send(ctx context.Context, e entry) error {
 		i.mu.Unlock()
 		return i.ended(e, muster.SetupOutcome{Epoch: e.Epoch, Reason: "the script could not be sent, nothing was run on the machine: " + err.Error()}, false)
 	}
+	i.sentStep(e)
 	return nil
 }

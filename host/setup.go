@@ -15,6 +15,7 @@ import (
 // A Progress tells where a setup is. Steps count from 1.
 type Progress struct {
 	Step, Of int
+	Name     string // one short word, for programs
 	Text     string
 }
 
@@ -38,24 +39,24 @@ type job struct {
 
 // step is one act of a setup; text is what a person at the screen reads.
 type step struct {
-	text string
-	do   func(*job) error
+	name, text string
+	do         func(*job) error
 }
 
 // steps is the order of a setup. Everything that can refuse comes before
 // anything that destroys; the credential is the last thing written.
 var steps = []step{
-	{"setting the clock", (*job).clock},
-	{"opening the setup bundle", (*job).open},
-	{"comparing the disks with the approved plan", (*job).disks},
-	{"looking for existing pools", (*job).pools},
-	{"trying the pool without building it", func(j *job) error { return j.DryRun(j.plan) }},
-	{"giving up this machine's old pool", (*job).giveUp},
-	{"clearing the planned disks", func(j *job) error { return j.Wipe(j.plan) }},
-	{"building the pool", (*job).build},
-	{"stamping the pool", func(j *job) error { return j.Stamp(j.plan) }},
-	{"storing the credential", (*job).credential},
-	{"closing the pool", func(j *job) error { return j.Export(j.plan) }},
+	{"clock", "setting the clock", (*job).clock},
+	{"bundle", "opening the setup bundle", (*job).open},
+	{"disks", "comparing the disks with the approved plan", (*job).disks},
+	{"pools", "looking for existing pools", (*job).pools},
+	{"dry-run", "trying the pool without building it", func(j *job) error { return j.DryRun(j.plan) }},
+	{"give-up", "giving up this machine's old pool", (*job).giveUp},
+	{"wipe", "clearing the planned disks", func(j *job) error { return j.Wipe(j.plan) }},
+	{"build", "building the pool", (*job).build},
+	{"stamp", "stamping the pool", func(j *job) error { return j.Stamp(j.plan) }},
+	{"credential", "storing the credential", (*job).credential},
+	{"close", "closing the pool", func(j *job) error { return j.Export(j.plan) }},
 }
 
 // Setup does what an order says, or refuses. It says each step before it does
@@ -64,7 +65,7 @@ var steps = []step{
 func Setup(o setup.Order, h Hands, say func(Progress)) Result {
 	j := &job{Hands: h, order: o}
 	for i, s := range steps {
-		say(Progress{i + 1, len(steps), s.text})
+		say(Progress{i + 1, len(steps), s.name, s.text})
 		if err := s.do(j); err != nil {
 			if j.built { // closed, so that a survey sees what is there
 				err = errors.Join(err, j.Export(j.plan))

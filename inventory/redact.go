@@ -44,8 +44,14 @@ func Redact(sysinfo []byte) (json.RawMessage, error) {
 	return b, nil
 }
 
-// RedactLine strikes secrets out of a kernel command line.
-func RedactLine(s string) string { return secretArgs.ReplaceAllString(s, "$1="+Redacted) }
+// ownKeys are keys and tokens that muster itself gave out, wherever they stand.
+var ownKeys = regexp.MustCompile(`\b(mus(?:op)?_[A-Za-z0-9_-]{12}_)[A-Za-z0-9_-]+`)
+
+// RedactLine strikes secrets out of a line: a kernel's command line, or what a
+// script said.
+func RedactLine(s string) string {
+	return ownKeys.ReplaceAllString(secretArgs.ReplaceAllString(s, "$1="+Redacted), "${1}"+Redacted)
+}
 
 func redact(v any) any {
 	switch v := v.(type) {

@@ -192,7 +192,8 @@ func runnable(_ string, content []byte) bool {
 func (m *machine) enroll(ctx context.Context, args host.Args) error {
 	ctx, cut := context.WithCancelCause(ctx)
 	defer cut(nil)
-	a := &bus.Agent{
+	var agent *bus.Agent
+	agent = &bus.Agent{
 		Options: bus.Options{Addr: args.BusAddr, User: args.BusUser, Password: args.BusPassword, UUID: m.hw.UUID, MAC: m.hw.MACs[0],
 			LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(args.Address.Addr(), 0))},
 		Log: m.log,
@@ -202,7 +203,7 @@ func (m *machine) enroll(ctx context.Context, args host.Args) error {
 			return m.hw.Sysinfo(muster.Build), nil
 		},
 		Handle: func(ctx context.Context, msg bus.Message) bus.Reply {
-			r := m.execute(msg)
+			r := m.execute(msg, func(p setup.Progress) { agent.Progress(msg.ID, p) })
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			if !m.hw.On() { // the power went in the middle: nobody answers
@@ -213,7 +214,7 @@ func (m *machine) enroll(ctx context.Context, args host.Args) error {
 		},
 		RetryError: m.wire.scaled(time.Second), RetryClosed: m.wire.scaled(10 * time.Second), AnnounceEvery: m.wire.scaled(time.Minute),
 	}
-	err := a.Run(ctx)
+	err := agent.Run(ctx)
 	if cause := context.Cause(ctx); errors.Is(cause, sim.ErrPower) {
 		return cause
 	}
@@ -222,7 +223,7 @@ func (m *machine) enroll(ctx context.Context, args host.Args) error {
 
 // execute runs what came over the bus: the two scripts that the image knows,
 // by the real brain, and nothing else.
-func (m *machine) execute(msg bus.Message) bus.Reply {
+func (m *machine) execute(msg bus.Message, report func(setup.Progress)) bus.Reply {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch msg.Script {
@@ -238,7 +239,7 @@ func (m *machine) execute(msg bus.Message) bus.Reply {
 		m.tell(Happening{time.Now(), m.hw.Name, StageEnroll, fmt.Sprintf("shows its %s, waits for approval: %s", counted(len(disks), "disk"), m.hw.Serial)})
 		return bus.Reply{Stdout: string(b) + "\n"}
 	case setup.Script:
-		r := m.setUp(msg.Env)
+		r := m.setUp(msg.Env, report)
 		if err := m.save(); err != nil {
 			r = host.Failed(err)
 		}
@@ -255,13 +256,14 @@ func (m *machine) execute(msg bus.Message) bus.Reply {
 	return bus.Reply{ExitStatus: 127, Stderr: "this machine knows no such script\n"}
 }
 
-func (m *machine) setUp(env map[string]string) host.Result {
+func (m *machine) setUp(env map[string]string, report func(setup.Progress)) host.Result {
 	o, err := setup.ParseOrder(env)
 	if err != nil {
 		return host.Failed(err)
 	}
 	r := host.Setup(o, m.hw.Hands(), func(p host.Progress) {
 		m.tell(Happening{time.Now(), m.hw.Name, StageSetup, fmt.Sprintf("setup %d/%d: %s", p.Step, p.Of, p.Text)})
+		report(setup.Progress{Epoch: o.Epoch, Step: p.Name, Percent: setup.StepPercent(p.Step, p.Of), Text: p.Text})
 	})
 	if r.OK && o.Hostname != "" {
 		m.hw.Hostname = o.Hostname

@@ -124,7 +124,8 @@ func enroll(ctx context.Context, e *env, args host.Args, f inventory.Facts) erro
 		}
 	}
 	said := false
-	agent := bus.Agent{
+	var agent *bus.Agent
+	agent = &bus.Agent{
 		Options: bus.Options{Addr: args.BusAddr, User: args.BusUser, Password: args.BusPassword, UUID: f.UUID, MAC: args.MAC,
 			LocalAddr: &net.TCPAddr{IP: args.Address.Addr().AsSlice()}},
 		Log: machine.Log,
@@ -136,7 +137,9 @@ func enroll(ctx context.Context, e *env, args host.Args, f inventory.Facts) erro
 			}
 			return f.Sysinfo(), nil
 		},
-		Handle: func(ctx context.Context, m bus.Message) bus.Reply { return runScript(ctx, e.out, m) },
+		Handle: func(ctx context.Context, m bus.Message) bus.Reply {
+			return runScript(ctx, e.out, m, func(p setup.Progress) error { return agent.Progress(m.ID, p) })
+		},
 	}
 	if err := agent.Run(ctx); !errors.Is(err, bus.ErrReboot) {
 		return ended(ctx, err)
@@ -163,7 +166,7 @@ func keep(m *linux.Machine, private []byte) error {
 
 // runScript runs what came over the bus, as the stock agent does: from a file,
 // with the message's environment for its own. The console sees what it says.
-func runScript(ctx context.Context, console io.Writer, m bus.Message) bus.Reply {
+func runScript(ctx context.Context, console io.Writer, m bus.Message, report func(setup.Progress) error) bus.Reply {
 	failed := func(err error) bus.Reply {
 		return bus.Reply{ExitStatus: 1, Stderr: "muster-host: the script was not run: " + err.Error() + "\n"}
 	}
@@ -187,6 +190,10 @@ func runScript(ctx context.Context, console io.Writer, m bus.Message) bus.Reply 
 	cmd.Stdout, cmd.Stderr = out, bad
 	if m.Script == setup.Script {
 		cmd.Stdout, cmd.Stderr = io.MultiWriter(out, &shown{to: console}), io.MultiWriter(bad, &shown{to: console})
+	}
+	if t := tell(m, report); t != nil {
+		cmd.Stdout, cmd.Stderr = io.MultiWriter(cmd.Stdout, t.writer()), io.MultiWriter(cmd.Stderr, t.writer())
+		defer t.end()
 	}
 	// Something started in the background may hold the pipes open.
 	cmd.WaitDelay = 5 * time.Second

@@ -41,15 +41,15 @@ func TestRunScript(t *testing.T) {
 		{"its environment is the message's", "#!/bin/sh\necho $LEAKED\n", bus.Reply{Stdout: "\n"}},
 		{"restart", "#!/bin/sh\nexit 113\n", bus.Reply{ExitStatus: setup.ExitReboot}},
 	} {
-		got := runScript(context.Background(), &console, bus.Message{Type: "script", Script: c.script, Env: map[string]string{"A": "1"}})
+		got := runScript(context.Background(), &console, bus.Message{Type: "script", Script: c.script, Env: map[string]string{"A": "1"}}, nil)
 		if got != c.want {
 			t.Errorf("%s: got %+v", c.name, got)
 		}
 	}
-	if got := runScript(context.Background(), &console, bus.Message{Script: "#!/no/such\n"}); got.ExitStatus != 1 || got.Stderr == "" {
+	if got := runScript(context.Background(), &console, bus.Message{Script: "#!/no/such\n"}, nil); got.ExitStatus != 1 || got.Stderr == "" {
 		t.Errorf("without an interpreter: %+v", got)
 	}
-	if got := runScript(context.Background(), &console, bus.Message{Script: "#!/bin/sh\nkill -9 $$\n"}); got.ExitStatus != 1 || !strings.Contains(got.Stderr, "killed") {
+	if got := runScript(context.Background(), &console, bus.Message{Script: "#!/bin/sh\nkill -9 $$\n"}, nil); got.ExitStatus != 1 || !strings.Contains(got.Stderr, "killed") {
 		t.Errorf("killed: %+v", got)
 	}
 	if console.Len() > 0 {

@@ -54,7 +54,7 @@ func trySetup(e *env) host.Result {
 	if m.Key, err = os.ReadFile(filepath.Join(m.Run, keyFile)); err != nil {
 		return host.Failed(fmt.Errorf("this boot's key: %w", err))
 	}
-	r := host.Setup(o, m, func(p host.Progress) { e.say("setup %d/%d %s", p.Step, p.Of, p.Text) })
+	r := host.Setup(o, m, func(p host.Progress) { e.say("%s", setup.StepLine(p.Step, p.Of, p.Name, p.Text)) })
 	if r.OK {
 		e.say("setup is complete; the machine restarts")
 	}
