@@ -99,7 +99,7 @@ func (a *app) approveSetup(c *cobra.Command, ref string, o *approval) error {
 	if !o.wait {
 		return a.show(g, func(w io.Writer) {
 			a.drawGrant(w, g)
-			fmt.Fprintf(a.stderr, "how it fares: muster registration show %s\n", callable(g.Registration))
+			fmt.Fprintf(a.stderr, "how it fares: muster registration watch %s\n", callable(g.Registration))
 		})
 	}
 	a.drawGrant(a.stderr, g)
@@ -148,7 +148,12 @@ const pollEvery = time.Second
 func (a *app) awaitSetup(ctx context.Context, f muster.Fleet, g muster.SetupGrant) error {
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
+	steps := &watching{app: a, w: a.stderr}
 	for {
+		// What the setup says is for eyes; how it ends is the registration's to say.
+		if l, err := f.InstallLog(ctx, muster.InstallQuery{OperationID: g.OperationID, After: steps.last}); err == nil {
+			steps.lines(l)
+		}
 		r, err := f.Registration(ctx, g.Registration.ServerUUID)
 		switch {
 		case err != nil && !unreachable(err) && !muster.IsCode(err, muster.CodeUnavailable):
@@ -162,7 +167,7 @@ func (a *app) awaitSetup(ctx context.Context, f muster.Fleet, g muster.SetupGran
 			why := first(r.LastSetupError, "its state is now "+string(r.State))
 			return &hinted{
 				err:  fmt.Errorf("the setup of %s failed: %s", r.ServerUUID, said(why)),
-				hint: "muster registration show " + short(r.ServerUUID),
+				hint: "muster registration log " + short(r.ServerUUID),
 			}
 		}
 		select {

@@ -23,6 +23,8 @@ type env struct {
 	now            func() time.Time
 	// colour says that standard output is a terminal that takes colours.
 	colour bool
+	// terminal says that lines on standard output can be taken back.
+	terminal bool
 	// configDir holds what login keeps; empty: nothing can be kept.
 	configDir string
 	// dial makes a client; it sends nothing.
@@ -95,6 +97,7 @@ func osEnv() env {
 		dial:   dial,
 		abs:    func(path string) string { return path },
 	}
+	e.terminal = term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("TERM") != "dumb"
 	e.colour = term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	if dir, err := os.UserConfigDir(); err == nil {
 		e.configDir = filepath.Join(dir, "muster")

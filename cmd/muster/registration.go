@@ -18,7 +18,7 @@ its hardware reports. States: pending (waits for its claim code), awaiting_setup
 (announced itself from the enrollment image), setting_up (an approved install
 runs), approved (a member of the fleet), disabled.`,
 		a.registrationLs(), a.registrationShow(), a.registrationApprove(), a.registrationPlanSetup(),
-		a.registrationApproveSetup(),
+		a.registrationApproveSetup(), a.registrationWatch(), a.registrationLog(),
 		a.registrationRaise("cancel-setup", "Give up on the running setup: its key stops working at once",
 			`Give up on the setup that runs on a machine: its key stops working at once, and
 the machine awaits another approval. A script that has reached the machine is

@@ -111,7 +111,7 @@ func (a *app) root() *cobra.Command {
 	root.AddCommand(
 		a.loginCmd(), a.logoutCmd(),
 		a.registrationCmd(), a.bootCmd(), a.machineCmd(), a.policyCmd(), a.imageCmd(), a.nodeCmd(), a.diskCmd(), a.booterCmd(),
-		a.windowCmd(), a.tokenCmd(), a.keyCmd(), a.operatorCmd(), a.auditCmd(), a.layoutCmd(), a.devCmd(), a.labCmd(), a.versionCmd(),
+		a.windowCmd(), a.tokenCmd(), a.keyCmd(), a.operatorCmd(), a.auditCmd(), a.eventsCmd(), a.layoutCmd(), a.devCmd(), a.labCmd(), a.versionCmd(),
 	)
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	return root

@@ -166,6 +166,8 @@ func (m *memory) knob(args []string) error {
 		m.foreign = true
 	case "heard": // its firmware has asked for five minutes
 		m.traces = map[string]muster.BootTrace{args[1]: heard(args[1])}
+	case "watched":
+		m.watched = true
 	case "slow":
 		m.slow = true
 	case "twin": // a second machine with the same serial number
