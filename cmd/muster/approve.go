@@ -151,8 +151,10 @@ func (a *app) awaitSetup(ctx context.Context, f muster.Fleet, g muster.SetupGran
 	steps := &watching{app: a, w: a.stderr}
 	for {
 		// What the setup says is for eyes; how it ends is the registration's to say.
-		if l, err := f.InstallLog(ctx, muster.InstallQuery{OperationID: g.OperationID, After: steps.last}); err == nil {
-			steps.lines(l)
+		if a.terminal {
+			if l, err := f.InstallLog(ctx, muster.InstallQuery{OperationID: g.OperationID, After: steps.last}); err == nil {
+				steps.lines(l)
+			}
 		}
 		r, err := f.Registration(ctx, g.Registration.ServerUUID)
 		switch {
