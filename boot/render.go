@@ -82,6 +82,38 @@ reboot
 // Render writes the boot script for a decision to serve. Every value that ends
 // up in it has passed the charset gate, else there is no script.
 func Render(d Decision, rec *muster.BootRecord, s Site, now time.Time) ([]byte, error) {
+	return RenderWith(d, rec, s, now, Extra{})
+}
+
+// OncePath is below what a machine finds, by its nonce, what is handed to one
+// boot of it.
+const OncePath = "once/"
+
+// Extra is what one boot carries, and no other: on Linux a nonce with which the
+// machine fetches the hash of its root password, on SmartOS that hash itself.
+type Extra struct {
+	Nonce      string
+	RootShadow string
+}
+
+// ValidShadow is the gate of a crypt(3) hash: the platform sets it with sed and
+// finds its properties by commas, equal signs and quotes.
+func ValidShadow(hash string) bool {
+	if !strings.HasPrefix(hash, "$6$") || len(hash) > 160 {
+		return false
+	}
+	for _, c := range []byte(hash) {
+		switch {
+		case c >= '0' && c <= '9', c >= 'A' && c <= 'Z', c >= 'a' && c <= 'z', c == '$', c == '.', c == '/':
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// RenderWith is Render for a boot that carries something.
+func RenderWith(d Decision, rec *muster.BootRecord, s Site, now time.Time, x Extra) ([]byte, error) {
 	if !d.Serve || d.Image == nil || d.Variant == nil {
 		return nil, fmt.Errorf("machine %s has no image to boot", d.MAC)
 	}
@@ -100,7 +132,7 @@ func Render(d Decision, rec *muster.BootRecord, s Site, now time.Time) ([]byte, 
 			w.err = fmt.Errorf("the argument %.80q of image %s would destroy or import pools", a, d.Image.Name)
 		}
 	}
-	r.render(w, input{d, rec, s, now})
+	r.render(w, input{d, rec, s, now, x})
 	w.line("boot || goto failed")
 	w.line(":failed")
 	w.line("echo muster: that did not boot, trying again")
@@ -118,6 +150,7 @@ type input struct {
 	rec  *muster.BootRecord
 	site Site
 	now  time.Time
+	x    Extra
 }
 
 // kernelArgs are the record's own; rescue drops them.
@@ -213,6 +246,9 @@ func (linux) render(w *script, in input) {
 	}
 	args = append(args, "muster.bus="+in.site.bus(), "muster.mode="+in.Mode.String(),
 		"muster.time="+strconv.FormatInt(in.now.Unix(), 10))
+	if in.x.Nonce != "" && in.Mode == Node {
+		args = append(args, "muster.once="+w.url+"/"+OncePath+in.x.Nonce)
+	}
 	for _, a := range args {
 		w.gate("kernel argument", a)
 	}

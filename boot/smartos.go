@@ -97,6 +97,12 @@ func properties(w *script, in input) string {
 			props[i] = name + `="` + value + `"`
 		}
 	}
+	if in.x.RootShadow != "" && in.Mode == Node {
+		if !ValidShadow(in.x.RootShadow) && w.err == nil {
+			w.err = fmt.Errorf("the root password's hash cannot stand behind -B") // and is never quoted
+		}
+		props = append(props, "root_shadow='"+in.x.RootShadow+"'")
+	}
 	return strings.Join(props, ",")
 }
 

@@ -63,6 +63,7 @@ type Booter struct {
 	stage   *stage
 	loaders *loaders
 	sight   *sightings
+	secrets secrets
 	quiet   *silences
 	traces  *traces
 	tally   *tally

@@ -99,6 +99,10 @@ func (b *Booter) handle(w http.ResponseWriter, r *http.Request) {
 	case boot.NodeConfigPath, boot.NodeConfigPath + boot.HashSuffix:
 		b.rendered(w, r, m, file, func(d boot.Decision, _ *muster.BootRecord) ([]byte, error) { return boot.NodeConfig(d) })
 	default:
+		if nonce, ok := strings.CutPrefix(file, boot.OncePath); ok {
+			b.once(w, r, m, nonce)
+			return
+		}
 		if boot.IsLoader(file) {
 			b.program(w, r, m, file)
 			return
@@ -163,7 +167,11 @@ func (b *Booter) script(w http.ResponseWriter, r *http.Request, m dhcp.MAC) {
 	if !ok {
 		return
 	}
-	s, err := boot.Render(d, rec, b.site, b.now())
+	var x boot.Extra
+	if r.Method == http.MethodGet {
+		x = b.extra(r.Context(), m, &d, rec)
+	}
+	s, err := boot.RenderWith(d, rec, b.site, b.now(), x)
 	if err != nil {
 		b.traces.done(trace, "failed", 0, b.now())
 		b.tally.add(countRenderErrors)

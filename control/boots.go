@@ -52,7 +52,11 @@ func (s session) Sight(ctx context.Context, booter string, seen []muster.Sightin
 			return nil, muster.Invalid(at+".arch", "%d is no DHCP option 93", v.Arch)
 		}
 	}
-	return s.store.Sight(ctx, s.now(), s.by, booter, seen)
+	rs, err := s.store.Sight(ctx, s.now(), s.by, booter, seen)
+	if err != nil {
+		return nil, err
+	}
+	return rs, s.store.MarkPasswords(ctx, rs)
 }
 
 func checkBooter(name string) error {

@@ -21,6 +21,9 @@ type Args struct {
 	Time    time.Time  // of the boot server, when it rendered this
 	// UUID is what the machine must call itself; empty: what its firmware says.
 	UUID string
+	// Once is the URL at which this boot, and no other, finds the hash of the
+	// machine's root password; empty: it has none.
+	Once string
 	// The boot bus.
 	BusAddr     string // address:port
 	BusUser     string
@@ -66,6 +69,9 @@ func ParseArgs(cmdline string) (Args, error) {
 		if a.UUID, err = muster.ParseUUID(u); err != nil {
 			return Args{}, fmt.Errorf("muster.uuid: %w", err)
 		}
+	}
+	if a.Once = said["muster.once"]; a.Once != "" && !strings.HasPrefix(a.Once, "http://") {
+		return Args{}, fmt.Errorf("muster.once is not an http URL")
 	}
 	bus := strings.Split(said["muster.bus"], ":")
 	if len(bus) != 4 || bus[0] == "" || bus[1] == "" {

@@ -28,7 +28,7 @@ var secretKeys = map[string]bool{
 }
 
 // secretArgs are the same secrets inside a command line.
-var secretArgs = regexp.MustCompile(`(?i)\b(root_shadow|rabbitmq(?:_dns)?|muster[._]bus|[a-z_]*password|passwd|api_key|token)=("[^"]*"|'[^']*'|[^\s,]*)`)
+var secretArgs = regexp.MustCompile(`(?i)\b(root_shadow|rabbitmq(?:_dns)?|muster[._](?:bus|once)|[a-z_]*password|passwd|api_key|token)=("[^"]*"|'[^']*'|[^\s,]*)`)
 
 // Redact strikes secrets out of a sysinfo object and spells it canonically.
 // Errors are *muster.Problem, invalid.

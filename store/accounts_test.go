@@ -118,12 +118,12 @@ func TestSHA512Crypt(t *testing.T) {
 		rounds         int
 		want           string
 	}{
-		{"Hello world!", "saltstring", 5000, "$6$rounds=5000$saltstring$svn8UoSVapNtMuq1ukKS4tPQd8iKwSMHWjl/O817G3uBnIFNjnQJuesI68u4OTLiBFdcbYEdFCoEOfaS35inz1"},
+		{"Hello world!", "saltstring", 5000, "$6$saltstring$svn8UoSVapNtMuq1ukKS4tPQd8iKwSMHWjl/O817G3uBnIFNjnQJuesI68u4OTLiBFdcbYEdFCoEOfaS35inz1"},
 		{"Hello world!", "saltstringsaltst", 10000, "$6$rounds=10000$saltstringsaltst$OW1/O6BYHV6BcXZu8QVeXbDWra3Oeqh0sbHbbMCVNSnCM/UrjmM0Dp8vOuZeHBy/YTBmSK6H9qs/y3RnOaw5v."},
 		{"a very much longer text to encrypt.  This one even stretches over morethan one line.", "anotherlongsalts", 1400, "$6$rounds=1400$anotherlongsalts$POfYwTEok97VWcjxIiSOjiykti.o/pQs.wPvMxQ6Fm7I6IoYN3CmLs66x9t0oSwbtEW7o7UmJEiDwGqd8p4ur1"},
 	} {
 		got := sha512crypt(c.password, c.salt, c.rounds)
-		if got != c.want || !cryptHash.MatchString(got) {
+		if got != c.want || cryptHash.MatchString(got) != (c.rounds == cryptRounds) {
 			t.Errorf("%s\n%s, want\n%s", c.salt, got, c.want)
 		}
 	}

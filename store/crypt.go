@@ -9,11 +9,13 @@ import (
 
 // cryptHash is what we keep of a root password: SHA-512 crypt(3), of letters
 // that a boot loader, a shell and sed take as they are.
-var cryptHash = regexp.MustCompile(`^\$6\$(rounds=[1-9][0-9]{3,8}\$)?[./0-9A-Za-z]{1,16}\$[./0-9A-Za-z]{86}$`)
+var cryptHash = regexp.MustCompile(`^\$6\$[./0-9A-Za-z]{1,16}\$[./0-9A-Za-z]{86}$`)
 
 const (
 	cryptLetters = "./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-	cryptRounds  = 100_000
+	// cryptRounds is the default, which a hash need not spell: SmartOS cuts a
+	// boot property at its second equal sign, so there is no rounds=N.
+	cryptRounds = 5000
 )
 
 // sha512crypt is U. Drepper's "Unix crypt using SHA-256 and SHA-512", as every
@@ -61,7 +63,11 @@ func sha512crypt(password, salt string, rounds int) string {
 		c = sum(in)
 	}
 	out := new(strings.Builder)
-	fmt.Fprintf(out, "$6$rounds=%d$%s$", rounds, salt)
+	out.WriteString("$6$")
+	if rounds != cryptRounds {
+		fmt.Fprintf(out, "rounds=%d$", rounds)
+	}
+	out.WriteString(salt + "$")
 	// Three bytes at a time, in the order that rotates through the thirds.
 	for i := range 21 {
 		x, y, z := i, i+21, i+42

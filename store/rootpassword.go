@@ -66,7 +66,7 @@ func (s *Store) rootHash(p muster.RootPassword) (string, error) {
 		return "", muster.Invalid("password", "either a password or its hash is needed, and not both")
 	case p.Hash != "":
 		if !cryptHash.MatchString(p.Hash) {
-			return "", muster.Invalid("hash", "this is not a SHA-512 crypt(3) hash: $6$SALT$ and 86 letters, as mkpasswd -m sha-512 or openssl passwd -6 prints it")
+			return "", muster.Invalid("hash", "this is not a SHA-512 crypt(3) hash: $6$SALT$ and 86 letters, without rounds=, as mkpasswd -m sha-512 or openssl passwd -6 prints it")
 		}
 		return p.Hash, nil
 	case len(p.Password) < 8 || len(p.Password) > 128 || !printable(p.Password):
@@ -146,6 +146,16 @@ func markPasswords(from source, rs []muster.BootRecord) error {
 		rs[i].RootPassword = rs[i].State == muster.Enrolled && have[rs[i].ServerUUID]
 	}
 	return err
+}
+
+// MarkPasswords does so for records that a booter gets ahead of the feed.
+func (s *Store) MarkPasswords(ctx context.Context, rs []muster.BootRecord) error {
+	for _, r := range rs {
+		if r.State == muster.Enrolled {
+			return s.read(ctx, "reading who has a root password", func(r *reading) error { return markPasswords(r, rs) })
+		}
+	}
+	return nil
 }
 
 // TakeRootPassword hands the hash to one boot of the machine's own enrolled NIC.

@@ -76,6 +76,13 @@ func started(ctx context.Context, e *env) error {
 	e.say("this machine (%s) starts as %s: %s", f.UUID, b.Role, b.Reason)
 	if b.Role == host.RoleNode {
 		e.say("pool imported")
+		if args.Once != "" {
+			if err := rootPassword(ctx, m, args.Once); err != nil {
+				e.say("it goes on without its root password: %v", err)
+			} else {
+				e.say("its root password is set")
+			}
+		}
 		m.UUID = cred.ServerUUID // the firmware may spell it in the other byte order
 		if err := m.SetHostname(cred.Hostname); err != nil {
 			e.say("%v", err)

@@ -1,0 +1,121 @@
+package booter
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"muster.internal"
+	"muster.internal/boot"
+	"muster.internal/dhcp"
+)
+
+const (
+	// secretWait bounds what a boot waits for the control plane: without an
+	// answer it goes on without its root password.
+	secretWait = 3 * time.Second
+	// secretLife is how long a boot may take to ask for what it was promised.
+	secretLife = 15 * time.Minute
+)
+
+// secrets are the nonces that boots were given, one a machine: what a boot
+// carries that is secret is fetched with it, once. No secret is kept here.
+type secrets struct {
+	mu    sync.Mutex
+	given map[dhcp.MAC]given
+}
+
+type given struct {
+	nonce string
+	until time.Time
+}
+
+// give makes a boot's nonce; the one of an earlier boot is dead.
+func (s *secrets) give(m dhcp.MAC, now time.Time) string {
+	b := make([]byte, 16)
+	rand.Read(b) // never fails
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.given == nil {
+		s.given = map[dhcp.MAC]given{}
+	}
+	for k, g := range s.given {
+		if now.After(g.until) {
+			delete(s.given, k)
+		}
+	}
+	nonce := hex.EncodeToString(b)
+	s.given[m] = given{nonce, now.Add(secretLife)}
+	return nonce
+}
+
+// take tells whether the nonce is this machine's, and spends it.
+func (s *secrets) take(m dhcp.MAC, nonce string, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	g, ok := s.given[m]
+	if !ok || g.nonce != nonce || now.After(g.until) {
+		return false
+	}
+	delete(s.given, m)
+	return true
+}
+
+// extra is what a boot gets beyond its record: a promise of its root password,
+// or, where the boot loader must hand it over, the hash itself.
+func (b *Booter) extra(ctx context.Context, m dhcp.MAC, d *boot.Decision, rec *muster.BootRecord) (x boot.Extra) {
+	if d.Mode != boot.Node || !rec.RootPassword || d.Image == nil {
+		return x
+	}
+	nonce := b.secrets.give(m, b.now())
+	if d.Image.Kind == muster.LinuxImage {
+		x.Nonce = nonce
+		return x
+	}
+	if b.secrets.take(m, nonce, b.now()) {
+		x.RootShadow = b.rootPassword(ctx, m, nonce)
+	}
+	return x
+}
+
+// rootPassword fetches the hash for one boot. Without it the machine boots all
+// the same, and the log says so.
+func (b *Booter) rootPassword(ctx context.Context, m dhcp.MAC, nonce string) string {
+	ctx, cancel := context.WithTimeout(ctx, secretWait)
+	defer cancel()
+	s, err := b.cfg.Control.TakeRootPassword(ctx, m.String(), muster.BootSecretRequest{Booter: b.cfg.Name, Nonce: nonce})
+	if err != nil {
+		b.log.Warn("the machine boots without its root password: the control plane did not hand it out", "mac", m.String(), "error", err)
+		return ""
+	}
+	if !boot.ValidShadow(s.RootPasswordHash) {
+		b.log.Warn("the machine boots without its root password: what the control plane handed out is no crypt(3) hash", "mac", m.String())
+		return ""
+	}
+	return s.RootPasswordHash
+}
+
+// once hands a booted machine its root password's hash, for the nonce that its
+// boot was given, from the address that is reserved for it.
+func (b *Booter) once(w http.ResponseWriter, r *http.Request, m dhcp.MAC, nonce string) {
+	d, _ := b.decide(boot.Request{Via: boot.HTTP, MAC: m, Want: boot.File})
+	if !b.allowed(w, &d) {
+		return
+	}
+	from, err := netip.ParseAddrPort(r.RemoteAddr)
+	mine := err == nil && (from.Addr().Unmap() == d.Address.Addr() || b.cfg.Address.IsLoopback())
+	if r.Method != http.MethodGet || d.Mode != boot.Node || !mine || !b.secrets.take(m, nonce, b.now()) {
+		refuse(w, http.StatusNotFound, "this boot was promised nothing, or has had it")
+		return
+	}
+	hash := b.rootPassword(r.Context(), m, nonce)
+	if hash == "" {
+		refuse(w, http.StatusServiceUnavailable, "the control plane did not hand it out")
+		return
+	}
+	text(w, r, []byte(hash+"\n"))
+}
