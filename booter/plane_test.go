@@ -42,7 +42,8 @@ type plane struct {
 	blobGets   int
 	traces     map[string]muster.BootTrace
 	traceCalls int
-	truncate   bool // send half of each blob
+	truncate   bool     // send half of each blob
+	asked      []string // who fetched a root password, with which nonce
 }
 
 var errDown = errors.New("connection refused")

@@ -103,19 +103,23 @@ func (b *Booter) rootPassword(ctx context.Context, m dhcp.MAC, nonce string) str
 // boot was given, from the address that is reserved for it.
 func (b *Booter) once(w http.ResponseWriter, r *http.Request, m dhcp.MAC, nonce string) {
 	d, _ := b.decide(boot.Request{Via: boot.HTTP, MAC: m, Want: boot.File})
-	if !b.allowed(w, &d) {
+	trace, ok := b.allowed(w, r, "root password", &d, 0)
+	if !ok {
 		return
 	}
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	mine := err == nil && (from.Addr().Unmap() == d.Address.Addr() || b.cfg.Address.IsLoopback())
 	if r.Method != http.MethodGet || d.Mode != boot.Node || !mine || !b.secrets.take(m, nonce, b.now()) {
+		b.traces.done(trace, "refused", 0, b.now())
 		refuse(w, http.StatusNotFound, "this boot was promised nothing, or has had it")
 		return
 	}
 	hash := b.rootPassword(r.Context(), m, nonce)
 	if hash == "" {
+		b.traces.done(trace, "failed", 0, b.now())
 		refuse(w, http.StatusServiceUnavailable, "the control plane did not hand it out")
 		return
 	}
 	text(w, r, []byte(hash+"\n"))
+	b.traces.done(trace, "done", 0, b.now())
 }

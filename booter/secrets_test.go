@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 
 	"muster.internal"
@@ -109,6 +110,18 @@ func TestRootPasswordOnLinux(t *testing.T) {
 
 // A lockedLog is written by many.
 type lockedLog struct {
-	ch  chan struct{}
+	mu  sync.Mutex
 	buf bytes.Buffer
+}
+
+func (l *lockedLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *lockedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
 }
