@@ -21,7 +21,7 @@ func AppendOffer(dst, buf []byte, d *Decision, req *dhcp.Packet, s Site, server 
 		r.Type, r.NoAddress = dhcp.Ack, true
 	}
 	if d.Proxied {
-		r = dhcp.Reply{Type: r.Type, Server: server, Shape: d.Shape}
+		r = dhcp.Reply{Type: r.Type, Server: server, Shape: d.Shape, Item: req.BootItem()}
 	}
 	switch {
 	case d.Stage == Loader && d.Shape == dhcp.HTTP:

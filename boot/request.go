@@ -14,7 +14,7 @@ type Request struct {
 	MAC  dhcp.MAC
 	Want Stage // TFTP and HTTP: what for
 
-	// Arch is option 93. Over TFTP and HTTP: what is known of the machine
+	// Arch is option 93; of several, the first that can be served. Over TFTP and HTTP: what is known of the machine
 	// otherwise; without HasArch its record is asked.
 	Arch    uint16
 	HasArch bool
@@ -42,7 +42,7 @@ func FromDHCP(p *dhcp.Packet) (r Request, ok bool) {
 	r.MAC, ok = p.MAC()
 	r.Type, r.Class, r.Mark, r.Features = p.Type(), p.Class(), p.IPXEMark(), p.IPXEFeatures()
 	r.IPXE = r.Mark == dhcp.IPXEClass // the other spellings are quirks
-	r.Arch, r.HasArch = p.Arch()
+	r.Arch, r.HasArch = archIn(p)
 	r.ClassArch, r.HasClassArch = p.ClassArch()
 	r.UBootARM64 = string(p.Get(dhcp.OptClassID)) == "U-Boot.armv8"
 	r.ServerID = p.Addr(dhcp.OptServerID)
@@ -50,6 +50,20 @@ func FromDHCP(p *dhcp.Packet) (r Request, ok bool) {
 		r.Claimed = p.CIAddr
 	}
 	return r, ok
+}
+
+// archIn is the architecture of a client that may list several: the first that
+// something is served to, else the first.
+func archIn(p *dhcp.Packet) (uint16, bool) {
+	for n := 0; ; n++ {
+		a, ok := p.ArchAt(n)
+		if !ok {
+			return p.Arch()
+		}
+		if archOf(a).goarch != "" {
+			return a, true
+		}
+	}
 }
 
 // boots tells whether the request comes from something that wants to boot.

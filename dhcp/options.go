@@ -44,6 +44,10 @@ const (
 	RelaySourcePort = 19 // RFC 8357 §5.1
 )
 
+// pxeBootItem is the sub-option of OptVendorInfo that names what a PXE client
+// wants of a boot server (PXE 2.1, table 2-1).
+const pxeBootItem = 71
+
 // A MessageType is the value of option 53.
 type MessageType byte
 
@@ -131,12 +135,42 @@ func (p *Packet) Addr(code byte) netip.Addr {
 }
 
 // Arch is the first architecture of option 93; not ok when there is none.
-func (p *Packet) Arch() (arch uint16, ok bool) {
+func (p *Packet) Arch() (arch uint16, ok bool) { return p.ArchAt(0) }
+
+// ArchAt is the n-th architecture of option 93, which is a list, counted from
+// 0; not ok when there are not so many.
+func (p *Packet) ArchAt(n int) (arch uint16, ok bool) {
 	v := p.Get(OptArch)
-	if len(v) < 2 {
+	if len(v) < 2*n+2 {
 		return 0, false
 	}
-	return binary.BigEndian.Uint16(v), true
+	return binary.BigEndian.Uint16(v[2*n:]), true
+}
+
+// A BootItem is what a client asks a PXE boot server for: a type and a layer of
+// it. The zero value is none.
+type BootItem [4]byte
+
+// BootItem reads sub-option 71 of the vendor options; none for clients that are
+// not of the PXE class, whose options mean something else (PXE 2.1, table 2-1).
+func (p *Packet) BootItem() BootItem {
+	if p.Class() != PXEClass {
+		return BootItem{}
+	}
+	for v := p.Get(OptVendorInfo); len(v) > 0 && v[0] != OptEnd; {
+		if v[0] == OptPad {
+			v = v[1:]
+			continue
+		}
+		if len(v) < 2 || len(v) < 2+int(v[1]) {
+			break
+		}
+		if v[0] == pxeBootItem && v[1] == 4 {
+			return BootItem(v[2:6])
+		}
+		v = v[2+int(v[1]):]
+	}
+	return BootItem{}
 }
 
 // RelaySub returns a sub-option of the relay agent's information, nil when it

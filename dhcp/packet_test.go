@@ -201,9 +201,10 @@ func FuzzParse(f *testing.F) {
 		p.Class()
 		p.MachineUUID()
 		p.RelaySub(RelayCircuitID)
+		p.BootItem()
 		p.MAC()
 		r := Reply{Type: Offer, Your: netip.MustParsePrefix("10.77.0.101/24"), Server: netip.MustParseAddr("10.77.0.1"),
-			Lease: 3600, File: []byte("http://10.77.0.1/x"), Shape: IPXE}
+			Lease: 3600, File: []byte("http://10.77.0.1/x"), Shape: Shape(p.XID % 4), Item: p.BootItem()}
 		out := AppendReply(nil, &p, &r)
 		var q Packet
 		if len(out) <= MaxSize {

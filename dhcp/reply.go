@@ -20,6 +20,9 @@ type Reply struct {
 	File []byte
 	// Shape is the kind of client that is answered.
 	Shape Shape
+	// Item is echoed to a PXE client that asked a boot server for it: without
+	// that it takes the answer for somebody else's.
+	Item BootItem
 }
 
 // A Shape is a kind of answer.
@@ -114,7 +117,7 @@ func appendBoot(dst []byte, r *Reply) []byte {
 	switch r.Shape {
 	case PXE:
 		dst = appendOption(dst, OptClassID, pxeClass)
-		dst = appendOption(dst, OptVendorInfo, pxeInfo)
+		dst = appendVendorInfo(dst, r.Item)
 	case HTTP:
 		dst = appendOption(dst, OptClassID, httpClass)
 	case IPXE:
@@ -130,6 +133,17 @@ func appendBoot(dst []byte, r *Reply) []byte {
 		dst[at-1] = byte(len(dst) - at)
 	}
 	return appendOption(dst, OptBootFile, r.File)
+}
+
+func appendVendorInfo(dst []byte, item BootItem) []byte {
+	if item == (BootItem{}) {
+		return appendOption(dst, OptVendorInfo, pxeInfo)
+	}
+	end := len(pxeInfo) - 1
+	dst = append(dst, OptVendorInfo, byte(len(pxeInfo)+2+len(item)))
+	dst = append(dst, pxeInfo[:end]...)
+	dst = append(append(dst, pxeBootItem, byte(len(item))), item[:]...)
+	return append(dst, pxeInfo[end:]...)
 }
 
 func appendAddrOption(dst []byte, code byte, a netip.Addr) []byte {
