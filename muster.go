@@ -126,7 +126,7 @@ type Registration struct {
 	ConsolePort int    `json:"console_listen_port,omitempty"`
 	ConsolePin  string `json:"console_tls_spki_sha256_hex,omitempty"`
 
-	// ComesAs is only part of one registration's own answer, not of lists.
+	// ComesAs says as what node a machine that is not in would come in.
 	ComesAs *ComesAs `json:"comes_as,omitempty"`
 	// Tombstone is set while the machine is kept out because it was expunged.
 	Tombstone    *Expunged        `json:"tombstone,omitempty"`

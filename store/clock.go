@@ -11,7 +11,7 @@ import (
 // Expired says what the clock ended.
 type Expired struct {
 	Setups, Codes, Keys, Rescues, Probes, Windows, Nodes int
-	Conflicts, Lapsed, Cards                             int
+	Conflicts, Lapsed, Cards, Tokens                     int
 }
 
 var (
@@ -43,6 +43,8 @@ func (s *Store) Expire(ctx context.Context, now time.Time) (Expired, error) {
 		{windowsDue, now, &done.Windows, (*tx).expireWindow},
 		{probesDue, now.Add(-lifecycle.ProbeDeadline), &done.Probes, (*tx).expireProbe},
 		{nodesDue, now, &done.Nodes, (*tx).settleNode},
+		{tokensDue, now.Add(-doorKeep), &done.Tokens, (*tx).forgetToken},
+		{windowsOld, now.Add(-doorKeep), &done.Tokens, (*tx).forgetWindow},
 		{conflictsDue, now.Add(-lifecycle.ConflictDeadline), &done.Conflicts, (*tx).expireConflict},
 		{lapsesDue, now.Add(-lifecycle.LapseDeadline), &done.Lapsed, (*tx).lapse},
 	} {

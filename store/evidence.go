@@ -253,10 +253,14 @@ func (t *tx) rival(uuid string, sh *inventory.Shared, what said, but ...string) 
 }
 
 // contest makes a newcomer wait: a machine without a registration. The
-// incumbent shows the conflict, and nothing else of it changes.
+// incumbent shows the conflict when a booter heard it, and nothing else of it
+// changes.
 func (t *tx) contest(m *machine, uuid string, what said, v inventory.Verdict, mac, from string) error {
-	if err := t.noteConflict(m, muster.Conflict{MAC: mac, Serial: what.facts.Serial, Source: from, Reason: v.Reason, At: t.now}); err != nil {
-		return err
+	// Nobody anonymous writes anything into another machine's registration.
+	if t.by.KeyID != "" {
+		if err := t.noteConflict(m, muster.Conflict{MAC: mac, Serial: what.facts.Serial, Source: from, Reason: v.Reason, At: t.now}); err != nil {
+			return err
+		}
 	}
 	n, err := findHardware(t, newcomerOf, inventory.UUIDKey(uuid), mac)
 	if err != nil {

@@ -46,7 +46,12 @@ func findMachine(from source, uuid string, macs ...string) (*machine, error) {
 		if reg, err = findRegistration(from, other); err != nil {
 			return nil, err
 		}
-		if reg != nil {
+		// A tombstone outlives its registration, in every spelling.
+		buried, err := findTombstone(from, other)
+		if err != nil {
+			return nil, err
+		}
+		if reg != nil || buried != nil {
 			uuid, m.uuid = other, other
 		}
 	}

@@ -221,7 +221,7 @@ func (t *tx) separate(n *muster.Machine, of, own string) error {
 		n.Reason = "it is a machine of its own: it gets in when it speaks again"
 		return nil
 	}
-	n.Reason = "it is a machine of its own: restart it, and it calls itself " + own
+	n.Reason = "it is a machine of its own: restart it, and it calls itself " + own + " (one that does not boot from the network: muster-host register --uuid " + own + ")"
 	return t.giveCards(&muster.Machine{BootMAC: n.BootMAC}, own, "an operator separated it from machine "+of)
 }
 

@@ -108,7 +108,7 @@ func (t *tx) register(uuid string, q muster.RegisterRequest, what said) (reply m
 		return reply, nil, err
 	}
 	next, _, err := m.raise(lifecycle.Register, lifecycle.Facts{SameMachine: incumbent == nil, WindowOpen: w.Open})
-	if muster.IsCode(err, muster.CodeConflict) && incumbent != nil && m.onlyEvidence(lifecycle.Register, lifecycle.Facts{WindowOpen: w.Open}) {
+	if muster.IsCode(err, muster.CodeConflict) && incumbent != nil && m.contested(lifecycle.Register, lifecycle.Facts{WindowOpen: w.Open}) {
 		return reply, waiting(err, verdict), t.contest(incumbent, uuid, what, verdict, bootMACOf(what), t.by.Source)
 	}
 	if err != nil {
@@ -177,6 +177,13 @@ func (t *tx) showCode(r *registration) (reply muster.RegisterReply, err error) {
 	expires := t.now.Add(lifecycle.ClaimDeadline)
 	r.claimHash, r.ClaimCodeExpires = t.s.vault.claim(code), &expires
 	return muster.RegisterReply{ClaimCode: muster.ShowClaimCode(code), ClaimCodeExpires: &expires}, nil
+}
+
+// contested tells whether whoever came waits as a newcomer: nothing but the
+// evidence keeps it out, or it calls itself what a live machine is.
+func (m *machine) contested(e muster.Event, f lifecycle.Facts) bool {
+	live := m.had == muster.Approved || m.had == muster.SettingUp || m.had == muster.AwaitingSetup
+	return live || m.onlyEvidence(e, f)
 }
 
 // onlyEvidence tells whether nothing but the evidence keeps a machine out.

@@ -24,6 +24,10 @@ func (s *Store) Registrations(ctx context.Context, f muster.RegistrationFilter) 
 		if err != nil {
 			return err
 		}
+		live, err := liveNodes(r)
+		if err != nil {
+			return err
+		}
 		q, args := listRegistrations, []any{f.After, limit(f.Limit)}
 		if f.State != "" {
 			q, args = listRegistrationsIn, []any{string(f.State), f.After, limit(f.Limit)}
@@ -33,6 +37,7 @@ func (s *Store) Registrations(ctx context.Context, f muster.RegistrationFilter) 
 			if err == nil {
 				p := s.public(reg)
 				p.Tombstone = expunged[p.ServerUUID]
+				p.ComesAs = listedAs(reg, live[p.ServerUUID], p.Tombstone)
 				rs = append(rs, p)
 			}
 			return err
@@ -61,7 +66,7 @@ func (s *Store) Registration(ctx context.Context, serverUUID string) (muster.Reg
 			return unknownMachine(serverUUID)
 		}
 		found = s.public(m.reg)
-		if m.had != muster.Approved && m.had != muster.SettingUp {
+		if m.out() {
 			as := m.comesAs(false)
 			found.ComesAs = &as
 		}

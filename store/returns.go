@@ -42,3 +42,37 @@ func (m *machine) waysIn(err error) error {
 	p.Detail += ": " + m.comesAs(false).Why
 	return err
 }
+
+// out tells whether the machine could be let in: it is neither in nor about to
+// be.
+func (m *machine) out() bool { return m.had != muster.Approved && m.had != muster.SettingUp }
+
+// nodesOfOut are the live nodes of machines that are out: few, whatever the
+// fleet's size.
+var nodesOfOut = define("nodes/of-out", `
+SELECT n.server_uuid, n.node_id, n.state FROM registrations r JOIN nodes n ON n.server_uuid = r.server_uuid AND n.state <> 'decommissioned'
+WHERE r.state IN ('pending', 'disabled')`)
+
+func liveNodes(from source) (map[string]muster.Node, error) {
+	all := map[string]muster.Node{}
+	err := from.each(nodesOfOut, nil, func(scan func(...any) error) error {
+		var n muster.Node
+		err := scan(&n.ServerUUID, &n.ID, &n.State)
+		all[n.ServerUUID] = n
+		return err
+	})
+	return all, err
+}
+
+// listedAs is comesAs for a list, which leaves nodes of the past out.
+func listedAs(r *registration, live muster.Node, buried *muster.Expunged) *muster.ComesAs {
+	m := &machine{uuid: r.ServerUUID, reg: r, had: r.State, node: live}
+	if !m.out() {
+		return nil
+	}
+	if buried != nil {
+		m.tomb = &tombstone{Expunged: *buried}
+	}
+	c := m.comesAs(false)
+	return &c
+}

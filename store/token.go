@@ -257,7 +257,7 @@ func (t *tx) enrol(uuid string, q muster.EnrolRequest, secret []byte, what said)
 	as := m.comesAs(f.MayReplace)
 	next, _, err := m.raise(lifecycle.Redeem, f)
 	if err != nil {
-		if incumbent != nil && m.onlyEvidence(lifecycle.Redeem, f) {
+		if incumbent != nil && m.contested(lifecycle.Redeem, f) {
 			return reply, waiting(err, verdict), t.contest(incumbent, uuid, what, verdict, bootMACOf(what), t.by.Source)
 		}
 		return reply, nil, m.waysIn(err)

@@ -93,6 +93,8 @@ func (a *app) concern(r muster.Registration) string {
 		return "disks not surveyed yet"
 	case r.State == muster.SettingUp && r.SetupDeadline != nil:
 		return "deadline " + a.ago(r.SetupDeadline)
+	case r.ComesAs != nil && r.ComesAs.Outcome == "same_node":
+		return "comes back as node " + said(r.ComesAs.NodeID)
 	}
 	return ""
 }

@@ -34,7 +34,9 @@ A machine whose node was only disabled comes back as that node, one whose node
 is decommissioned as a new one. A machine whose node is live is refused, unless
 the token names that node: --as NODE lets it in as the same node and ends its
 old key. That is for a machine whose system was installed anew, or that lost its
-key.`,
+key, and for new hardware in the place of old: other hardware that redeems such
+a token is the node from then on, with its placements, disks and labels, and the
+old hardware is disabled in the same moment.`,
 		Example: `  muster token issue --comment 'rack 7' --expires 2d
   muster token issue --as 0197a3c2-6d1b-7cc0-9d5e-2f1f6f0c9a11
   umask 077; muster token issue > token; scp token new-machine:`,
@@ -59,7 +61,7 @@ key.`,
 			err = a.show(t, func(w io.Writer) {
 				fmt.Fprintf(a.stderr, "enrolment token %s, good once, expires %s; it is not shown again\n", t.ID, a.ago(&t.ExpiresAt))
 				if t.ComesAs != nil {
-					fmt.Fprintf(a.stderr, "whoever redeems it must be that machine: %s\n", t.ComesAs.Why)
+					fmt.Fprintf(a.stderr, "%s\n", t.ComesAs.Why)
 				}
 				_, lost = fmt.Fprintln(w, t.Token)
 			})
@@ -73,7 +75,7 @@ key.`,
 	f := c.Flags()
 	f.StringVar(&n.Comment, "comment", "", "what it is for")
 	f.StringVar(&expires, "expires", "", "lifetime: 10m, 2d (default: 1h, at most 30d)")
-	f.StringVar(&n.AsNode, "as", "", "the live node that the machine comes back as")
+	f.StringVar(&n.AsNode, "as", "", "the live node that whoever redeems it comes in as")
 	return c
 }
 
