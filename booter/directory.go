@@ -85,6 +85,21 @@ func (d *Directory) give(m dhcp.MAC, a netip.Addr) {
 	d.wake()
 }
 
+// givenAddresses are those that the site's DHCP server was seen to give; for
+// the cache.
+func (d *Directory) givenAddresses() map[string]netip.Addr {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if len(d.given) == 0 {
+		return nil
+	}
+	all := make(map[string]netip.Addr, len(d.given))
+	for m, a := range d.given {
+		all[m.String()] = a
+	}
+	return all
+}
+
 // Installs returns the setups that are approved and not over.
 func (d *Directory) Installs() []muster.Install {
 	d.mu.RLock()

@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"muster.internal"
+	"muster.internal/dhcp"
 )
 
 const (
@@ -106,16 +108,29 @@ func loadCache(file string, d *Directory) error {
 	if err != nil {
 		return err
 	}
-	var f muster.BooterFeed
-	if err := json.Unmarshal(raw, &f); err != nil {
+	var c cached
+	if err := json.Unmarshal(raw, &c); err != nil {
 		return err
 	}
-	d.restore(f)
+	d.restore(c.BooterFeed)
+	for mac, a := range c.Given {
+		if m, err := dhcp.ParseMAC(mac); err == nil {
+			d.give(m, a)
+		}
+	}
 	return nil
 }
 
+// cached is what the cache file holds.
+type cached struct {
+	muster.BooterFeed
+	// Given are the addresses that the site's DHCP server was seen to give, by
+	// MAC: machines that renew theirs with that server alone do not tell us again.
+	Given map[string]netip.Addr `json:"given,omitempty"`
+}
+
 func saveCache(file string, d *Directory) error {
-	raw, err := json.Marshal(d.snapshot())
+	raw, err := json.Marshal(cached{d.snapshot(), d.givenAddresses()})
 	if err != nil {
 		return err
 	}
