@@ -31,7 +31,9 @@ func migrator(db *sql.DB, e engine) (*goose.Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	opts := []goose.ProviderOption{}
+	// A store of a version between two releases may have run a later file
+	// before an earlier one was there, which is then caught up.
+	opts := []goose.ProviderOption{goose.WithAllowOutofOrder(true)}
 	if e.shared() {
 		l, err := lock.NewPostgresSessionLocker()
 		if err != nil {
