@@ -192,6 +192,9 @@ func (c *coder) open() int {
 }
 
 func (c *coder) shut(start int) {
+	if c.err != nil { // too deep to be written: nothing is
+		return
+	}
 	binary.BigEndian.PutUint32(c.b[start-4:], uint32(len(c.b)-start))
 }
 

@@ -3,16 +3,18 @@ package control
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"strings"
 	"sync"
 	"time"
 
 	"muster.internal"
+	"muster.internal/lifecycle"
 )
 
 // Of the event stream.
 const (
-	eventPage   = 500              // entries read at once from the past
+	eventPage   = 200              // entries read at once from the past
 	eventBuffer = 512              // events that may wait for one slow reader
 	eventMark   = 15 * time.Second // how often a reader is told how far it is
 )
@@ -103,31 +105,44 @@ func (h *hub) run(ctx context.Context) {
 }
 
 // look hands out what is new. Lines of installs come before changes, so that
-// an install's last words come before its end.
+// an install's last words come before its end; also of one that began and ended
+// since the last look, which its approval tells of.
 func (h *hub) look(ctx context.Context) error {
-	h.mu.Lock()
-	pos, seen := h.pos, h.seen
-	h.mu.Unlock()
-	logs, next, err := h.c.store.Progressed(ctx, seen)
-	if err != nil {
-		return err
-	}
-	var es []muster.FeedEvent
-	for _, l := range logs {
-		es = append(es, progressEvents(l)...)
-	}
-	h.hand(ctx, es, pos, next)
 	for {
+		h.mu.Lock()
+		pos, seen := h.pos, maps.Clone(h.seen)
+		h.mu.Unlock()
 		entries, err := h.c.store.Audit(ctx, muster.AuditFilter{After: pos, Limit: eventPage})
-		if err != nil || len(entries) == 0 {
+		if err != nil {
 			return err
 		}
-		es = es[:0]
+		for _, e := range entries {
+			var d struct {
+				Operation string `json:"operation_id"`
+			}
+			if e.Action != string(lifecycle.ApproveSetup) || json.Unmarshal(e.Detail, &d) != nil || d.Operation == "" {
+				continue
+			}
+			if _, known := seen[d.Operation]; !known {
+				seen[d.Operation] = 0
+			}
+		}
+		logs, next, err := h.c.store.Progressed(ctx, seen)
+		if err != nil {
+			return err
+		}
+		var es []muster.FeedEvent
+		for _, l := range logs {
+			es = append(es, progressEvents(l)...)
+		}
 		for _, e := range entries {
 			es = append(es, changeEvent(e))
+			pos = e.Seq
 		}
-		pos = entries[len(entries)-1].Seq
 		h.hand(ctx, es, pos, next)
+		if len(entries) < eventPage {
+			return nil
+		}
 	}
 }
 

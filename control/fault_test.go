@@ -180,7 +180,7 @@ func TestShutdownEndsLongPolls(t *testing.T) {
 func child(dir string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	err := control.Run(ctx, control.Config{Dir: dir, Listen: os.Getenv("MUSTERD_TEST_LISTEN"), Notice: os.Stderr,
+	err := control.Run(ctx, control.Config{Dir: dir, Store: os.Getenv("MUSTERD_TEST_STORE"), Listen: os.Getenv("MUSTERD_TEST_LISTEN"), Notice: os.Stderr,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
