@@ -192,8 +192,12 @@ func TestHabits(t *testing.T) {
 				time.Sleep(30 * time.Second)
 				s.raw(amqp.AppendHeartbeat(nil))
 			}
-			if s.over() || s.beats < 75 || s.beats > 81 {
-				t.Errorf("over %v after 20 minutes, %d heartbeats heard", s.over(), s.beats)
+			settle()
+			s.mu.Lock()
+			beats := s.beats
+			s.mu.Unlock()
+			if s.over() || beats < 75 || beats > 81 {
+				t.Errorf("over %v after 20 minutes, %d heartbeats heard", s.over(), beats)
 			}
 		}},
 		{"a channel.close of ours is answered, and the channel opened anew", func(t *testing.T, b *testBus, l *pipeListener) {
