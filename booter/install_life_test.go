@@ -137,8 +137,11 @@ func TestCancelledWhileItRuns(t *testing.T) {
 			})
 		})
 		time.Sleep(30 * time.Second)
-		if l.runs["1"] != 1 {
-			t.Fatalf("runs %v", l.runs)
+		l.mu.Lock()
+		first := l.runs["1"]
+		l.mu.Unlock()
+		if first != 1 {
+			t.Fatalf("the first setup ran %d times", first)
 		}
 		l.plane.mu.Lock()
 		l.plane.end(muster.AwaitingSetup, "cancelled")

@@ -185,7 +185,7 @@ func TestTwoBootersOnOneSegment(t *testing.T) {
 				return bus.Reply{ExitStatus: 1}
 			}
 			surveys.Add(1)
-			return m.execute(msg)
+			return m.execute(msg, func(setup.Progress) {})
 		},
 		RetryError: time.Second, RetryClosed: time.Second, AnnounceEvery: time.Hour,
 	}
