@@ -70,6 +70,12 @@ func (s session) ExplainBoot(ctx context.Context, mac string) (muster.BootExplan
 	if e.Machine, err = s.machineOf(ctx, e.Record); err != nil {
 		return muster.BootExplanation{}, err
 	}
+	if e.Waiting, err = s.store.Newcomers(ctx, mac); err != nil {
+		return muster.BootExplanation{}, err
+	}
+	if e.Window, err = s.store.Window(ctx, e.Now, muster.EnrollmentWindow); err != nil {
+		return muster.BootExplanation{}, err
+	}
 	e.Image = func(digest string) *muster.Image {
 		i, err := s.store.Image(ctx, digest)
 		if err != nil {

@@ -22,6 +22,8 @@ type Evidence struct {
 	Record  muster.BootRecord // Synthesized: there is none
 	Policy  muster.BootPolicy
 	Machine *muster.Registration // nil: none announced itself
+	Waiting []muster.Machine     // newcomers behind the NIC that wait, the latest last
+	Window  muster.Window        // of enrollment
 	Traces  []muster.BootTrace
 	Booters []muster.BooterStatus
 	Head    int64                             // of the change feed

@@ -14,6 +14,7 @@ func (c *inquiry) judge() {
 	switch {
 	case c.last == nil:
 		c.neverSeen()
+	case c.conflict():
 	case c.settled():
 	case c.looping():
 	case !c.last.Serve && c.last.Reason == boot.OtherServer.String():
@@ -65,6 +66,33 @@ func (c *inquiry) neverSeen() {
 	c.advise("Is its switch port in the VLAN that the booter listens on, without spanning tree's delay (portfast)? Across a router a DHCP relay must name the booter.", "")
 	c.advise("Does the booter listen there? It logs interface and address as it starts; on its host, look for the machine's packets.", "tcpdump -eni any -w boot.pcap 'ether host "+c.mac+"'")
 	c.advise("What the capture holds is explained the same way.", "muster boot explain --pcap boot.pcap")
+}
+
+// conflict: a machine behind the card announced itself, and waits because its
+// evidence is another's.
+func (c *inquiry) conflict() bool {
+	if len(c.Waiting) == 0 {
+		return false
+	}
+	n := c.Waiting[len(c.Waiting)-1]
+	if c.last.At.After(n.LastSeen.Add(bootTime)) {
+		return false // it has started over since
+	}
+	c.set(muster.BootWaiting, "in_conflict", fmt.Sprintf("It booted and announced itself, and waits: its evidence is in part that of machine %s (%s).", n.Incumbent, n.Reason))
+	at := n.FirstSeen
+	c.x.Since = &at
+	c.advise("See both.", "muster machine show "+n.ID)
+	for _, verb := range n.Verbs {
+		c.advise(verbSays[verb], "muster machine "+verb+" "+n.ID)
+	}
+	return true
+}
+
+var verbSays = map[string]string{
+	"accept":   "If it is that machine, take its new evidence in.",
+	"separate": "If it is a machine of its own, let it in as one.",
+	"move-nic": "If the network card is in this machine now, take it from the other one.",
+	"forget":   "If it should not be here, drop it; it waits again if it comes again.",
 }
 
 // settled: does the registration tell more than the packets?
@@ -273,6 +301,11 @@ func (c *inquiry) loaded() {
 	case c.age < bootTime:
 		c.set(muster.BootUnderway, "", fmt.Sprintf("It got its files (image %s) %s ago and should be starting.", imageOf(s), span(c.age)))
 		c.advise("Watch it.", "muster boot explain "+c.mac+" --follow")
+	case s.Mode == boot.Enroll.String() && c.Machine == nil && !c.Policy.AutoEnroll && !c.Window.Open:
+		c.stuck("not_admitted", fmt.Sprintf("It got all files of image %s %s ago, and is not known: a new machine that announces itself now is refused, because auto_enroll is off and no enrollment window is open.", imageOf(s), span(c.age)),
+			"It announces itself again by itself, and gets in once somebody lets it.")
+		c.advise("Open a window for it.", "muster window open enrollment --for 30m --count 1")
+		c.advise("Or let in whoever comes.", "muster policy set --auto-enroll")
 	case s.Mode == boot.Enroll.String() && c.Machine == nil:
 		c.stuck("no_announce", fmt.Sprintf("It got all files of image %s %s ago, and has not announced itself since.", imageOf(s), span(c.age)),
 			"Its console says how far the image came. It must reach the booter's boot bus (TCP port 5672): no driver for the card, another VLAN after boot, and a filter in between look like this.")

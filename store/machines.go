@@ -32,6 +32,20 @@ func (s *Store) Machines(ctx context.Context, f muster.MachineFilter) ([]muster.
 	return ms, err
 }
 
+// Newcomers are those that wait behind a network card, the latest last.
+func (s *Store) Newcomers(ctx context.Context, mac string) ([]muster.Machine, error) {
+	mac, err := parseMAC(mac)
+	if err != nil {
+		return nil, err
+	}
+	var ms []muster.Machine
+	err = s.read(ctx, "looking for newcomers", func(r *reading) (err error) {
+		ms, err = hardware(r, newcomersBy, mac)
+		return err
+	})
+	return ms, err
+}
+
 // Machine finds one, and who waits because of it.
 func (s *Store) Machine(ctx context.Context, id string) (muster.Machine, error) {
 	var found muster.Machine
