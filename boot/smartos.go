@@ -4,6 +4,7 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -99,7 +100,7 @@ func properties(w *script, in input) string {
 	}
 	if in.x.RootShadow != "" && in.Mode == Node {
 		if !ValidShadow(in.x.RootShadow) && w.err == nil {
-			w.err = fmt.Errorf("the root password's hash cannot stand behind -B") // and is never quoted
+			w.err = errors.New("the root password's hash cannot stand behind -B") // an error never holds it
 		}
 		props = append(props, "root_shadow='"+in.x.RootShadow+"'")
 	}

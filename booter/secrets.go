@@ -65,10 +65,24 @@ func (s *secrets) take(m dhcp.MAC, nonce string, now time.Time) bool {
 	return true
 }
 
+// own tells whether a request comes from the address that the machine was
+// given. Whoever else asks for its boot script is told and promised no secret,
+// and does not spend the promise that the machine has. A booter on loopback
+// serves machines that have no addresses of their own.
+func (b *Booter) own(d *boot.Decision, remote string) bool {
+	from, err := netip.ParseAddrPort(remote)
+	return err == nil && (from.Addr().Unmap() == d.Address.Addr() || b.cfg.Address.IsLoopback())
+}
+
 // extra is what a boot gets beyond its record: a promise of its root password,
 // or, where the boot loader must hand it over, the hash itself.
-func (b *Booter) extra(ctx context.Context, m dhcp.MAC, d *boot.Decision, rec *muster.BootRecord) (x boot.Extra) {
-	if d.Mode != boot.Node || !rec.RootPassword || d.Image == nil {
+func (b *Booter) extra(r *http.Request, m dhcp.MAC, d *boot.Decision, rec *muster.BootRecord) (x boot.Extra) {
+	if r.Method != http.MethodGet || d.Mode != boot.Node || !rec.RootPassword || d.Image == nil {
+		return x
+	}
+	if !b.own(d, r.RemoteAddr) {
+		b.tally.add(countSecretsRefused)
+		b.log.Debug("a boot script was asked for from an address that is not the machine's: it gets no root password", "mac", m.String(), "from", r.RemoteAddr)
 		return x
 	}
 	nonce := b.secrets.give(m, b.now())
@@ -77,7 +91,7 @@ func (b *Booter) extra(ctx context.Context, m dhcp.MAC, d *boot.Decision, rec *m
 		return x
 	}
 	if b.secrets.take(m, nonce, b.now()) {
-		x.RootShadow = b.rootPassword(ctx, m, nonce)
+		x.RootShadow = b.rootPassword(r.Context(), m, nonce)
 	}
 	return x
 }
@@ -107,9 +121,7 @@ func (b *Booter) once(w http.ResponseWriter, r *http.Request, m dhcp.MAC, nonce 
 	if !ok {
 		return
 	}
-	from, err := netip.ParseAddrPort(r.RemoteAddr)
-	mine := err == nil && (from.Addr().Unmap() == d.Address.Addr() || b.cfg.Address.IsLoopback())
-	if r.Method != http.MethodGet || d.Mode != boot.Node || !mine || !b.secrets.take(m, nonce, b.now()) {
+	if r.Method != http.MethodGet || d.Mode != boot.Node || !b.own(&d, r.RemoteAddr) || !b.secrets.take(m, nonce, b.now()) {
 		b.traces.done(trace, "refused", 0, b.now())
 		refuse(w, http.StatusNotFound, "this boot was promised nothing, or has had it")
 		return

@@ -7,12 +7,16 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"regexp"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"muster.internal"
+	"muster.internal/boot"
+	"muster.internal/dhcp"
 )
 
 const someShadow = "$6$saltsalt$QQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQQ"
@@ -105,6 +109,38 @@ func TestRootPasswordOnLinux(t *testing.T) {
 	}
 	if strings.Contains(said, "$6$") || strings.Contains(said, nonce) {
 		t.Error("the log holds the secret")
+	}
+}
+
+// TestRootPasswordIsItsOwnMachines: who asks for a machine's script from another
+// address gets no secret by either kind of image, and does not spend the promise
+// that the machine has.
+func TestRootPasswordIsItsOwnMachines(t *testing.T) {
+	p := newPlane()
+	b := &Booter{cfg: Config{Address: netip.MustParseAddr("10.77.0.1"), Control: p}, tally: &tally{}, log: slog.New(slog.DiscardHandler), now: time.Now}
+	m := dhcp.MAC{0x52, 0x54, 0, 0x77, 0, 1}
+	rec := enrolled(1, nil)
+	rec.RootPassword = true
+	for _, kind := range []muster.ImageKind{muster.LinuxImage, muster.SmartOSImage} {
+		d := boot.Decision{Serve: true, Mode: boot.Node, Image: &muster.Image{Kind: kind}, Address: netip.MustParsePrefix("10.77.0.102/16")}
+		asks := func(from string) boot.Extra {
+			return b.extra(&http.Request{Method: http.MethodGet, RemoteAddr: from}, m, &d, &rec)
+		}
+		mine := asks("10.77.0.102:4711")
+		if (mine.Nonce != "") != (kind == muster.LinuxImage) || (mine.RootShadow != "") != (kind == muster.SmartOSImage) {
+			t.Errorf("%s: the machine itself gets %+v", kind, mine)
+		}
+		for _, from := range []string{"10.77.0.66:4711", "[::ffff:10.77.0.66]:4711", "127.0.0.1:1", "", "nonsense"} {
+			if x := asks(from); x != (boot.Extra{}) {
+				t.Errorf("%s: %q gets %+v", kind, from, x)
+			}
+		}
+		if kind == muster.LinuxImage && !b.secrets.take(m, mine.Nonce, time.Now()) {
+			t.Error("a stranger's request killed the machine's nonce")
+		}
+	}
+	if n := b.tally.snapshot()["http_secrets_refused"]; n != 10 {
+		t.Errorf("%d refusals counted", n)
 	}
 }
 

@@ -36,6 +36,7 @@ const (
 	countLoaders
 	countStarts
 	countScripts
+	countSecretsRefused
 	countFiles
 	countRenderErrors
 	countSightings
@@ -51,7 +52,7 @@ const (
 var countNames = [countEnd]string{"dhcp_offers", "dhcp_acks", "dhcp_renewals", "dhcp_frames", "dhcp_frame_errors", "boot_loops",
 	"dhcp_foreign_answers", "dhcp_servers_unlisted", "dhcp_malformed", "dhcp_not_ethernet", "dhcp_send_errors",
 	"tftp_transfers", "tftp_done", "tftp_aborted", "tftp_lost", "tftp_busy", "tftp_doubled", "tftp_bad_requests",
-	"http_loaders", "http_starts", "http_scripts", "http_files", "render_errors",
+	"http_loaders", "http_starts", "http_scripts", "http_secrets_refused", "http_files", "render_errors",
 	"sightings", "sightings_dropped", "sighting_errors", "feed_errors", "traces", "trace_errors", "logs_suppressed"}
 
 const maxReasons = 64
