@@ -27,6 +27,10 @@ FROM api_keys ORDER BY created_at, id`)
 	keyUsed      = define("keys/used", `UPDATE api_keys SET last_used = $2 WHERE id = $1`)
 )
 
+// keyAtMost bounds a key's lifetime: with more, the sum of seconds overflows, and
+// the key expires at some other time than the one that was asked for.
+const keyAtMost = 100 * 365 * 24 * time.Hour
+
 // CreateKey makes a key for a program. Agent keys are made by approvals alone.
 func (s *Store) CreateKey(ctx context.Context, now time.Time, by muster.Caller, n muster.NewKey) (muster.CreatedKey, error) {
 	if n.Scope == muster.ScopeAgent {
@@ -37,6 +41,9 @@ func (s *Store) CreateKey(ctx context.Context, now time.Time, by muster.Caller, 
 	}
 	if n.ExpiresIn < 0 {
 		return muster.CreatedKey{}, muster.Invalid("expires_in_seconds", "a key cannot have expired before it is made")
+	}
+	if n.ExpiresIn > int(keyAtMost/time.Second) {
+		return muster.CreatedKey{}, muster.Invalid("expires_in_seconds", "a key that expires does so within a hundred years (%d s): leave it out for one that never does", int(keyAtMost/time.Second))
 	}
 	if len(n.Comment) > 200 || !printable(n.Comment) {
 		return muster.CreatedKey{}, muster.Invalid("comment", "a comment is one line of at most 200 bytes")

@@ -22,7 +22,7 @@ const OverlapAtMost = 7 * 24 * time.Hour
 func (s *Store) RotateKey(ctx context.Context, now time.Time, by muster.Caller, id string, q muster.KeyRotation) (muster.CreatedKey, error) {
 	var k muster.CreatedKey
 	overlap := time.Duration(q.Overlap) * time.Second
-	if q.Overlap < 0 || overlap > OverlapAtMost {
+	if q.Overlap < 0 || q.Overlap > int(OverlapAtMost/time.Second) { // the seconds, whose product may overflow
 		return k, muster.Invalid("overlap_seconds", "an overlap lasts from 0 to %d seconds", int(OverlapAtMost/time.Second))
 	}
 	err := s.write(ctx, "rotating a key", now, by, func(t *tx) error {

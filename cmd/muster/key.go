@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -78,15 +79,25 @@ about it goes to standard error.`,
 	return c
 }
 
-// parseDays is time.ParseDuration with days.
+// parseDays is time.ParseDuration with days. It refuses what the API, which
+// counts whole seconds, would take for another lifetime: a fraction of a second
+// would become 0, and that means for ever.
 func parseDays(s string) (time.Duration, error) {
+	const day = 24 * time.Hour
 	d, err := time.ParseDuration(s)
 	if days, ok := strings.CutSuffix(s, "d"); ok {
-		n, derr := strconv.Atoi(days)
-		d, err = time.Duration(n)*24*time.Hour, derr
+		var n int64
+		n, err = strconv.ParseInt(days, 10, 64)
+		if err == nil && n > int64(math.MaxInt64/day) {
+			return 0, fmt.Errorf("%q is longer than the %dd that can be counted", s, int64(math.MaxInt64/day))
+		}
+		d = time.Duration(n) * day
 	}
-	if err != nil || d <= 0 {
+	switch {
+	case err != nil || d <= 0:
 		return 0, fmt.Errorf("%q is not a lifetime like 12h or 90d", s)
+	case d < time.Second:
+		return 0, fmt.Errorf("%q is shorter than a second", s)
 	}
 	return d, nil
 }
