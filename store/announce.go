@@ -113,7 +113,7 @@ func (t *tx) announce(uuid string, a muster.Announcement, what said) (reply must
 		}
 		return reply, waiting(err, verdict), t.contest(incumbent, uuid, what, verdict, a.MAC, a.Source)
 	}
-	if err := t.settledIn(uuid, a.MAC); err != nil {
+	if err := t.settledIn(m, a.MAC); err != nil {
 		return reply, nil, err
 	}
 	if m.had == lifecycle.NoRegistration {

@@ -333,12 +333,22 @@ func (t *tx) roomForNewcomer(mac string) (bool, error) {
 }
 
 // settledIn forgets that a machine waited: it has a registration now.
-func (t *tx) settledIn(uuid, mac string) error {
-	n, err := findHardware(t, newcomerOf, inventory.UUIDKey(uuid), mac)
+func (t *tx) settledIn(m *machine, mac string) error {
+	n, err := findHardware(t, newcomerOf, inventory.UUIDKey(m.uuid), mac)
 	if err != nil || n == nil {
 		return err
 	}
-	return t.forgetNewcomer(n)
+	if n.Incumbent != m.uuid {
+		return t.forgetNewcomer(n)
+	}
+	// It waited for the very machine that it comes in as, which the caller holds
+	// and will write.
+	m.reg.Conflicts = withoutNewcomer(m.reg.Conflicts, n)
+	return t.dropHardware(n.ID)
+}
+
+func withoutNewcomer(cs []muster.Conflict, n *muster.Machine) []muster.Conflict {
+	return slices.DeleteFunc(slices.Clone(cs), func(c muster.Conflict) bool { return c.MAC == n.BootMAC })
 }
 
 // forgetNewcomer drops a newcomer and what its incumbent shows of it.
@@ -350,7 +360,7 @@ func (t *tx) forgetNewcomer(n *muster.Machine) error {
 	if err != nil || reg == nil {
 		return err
 	}
-	kept := slices.DeleteFunc(slices.Clone(reg.Conflicts), func(c muster.Conflict) bool { return c.MAC == n.BootMAC })
+	kept := withoutNewcomer(reg.Conflicts, n)
 	if len(kept) == len(reg.Conflicts) {
 		return nil
 	}

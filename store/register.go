@@ -119,7 +119,7 @@ func (t *tx) register(uuid string, q muster.RegisterRequest, what said) (reply m
 			return reply, nil, err
 		}
 	}
-	if err := t.settledIn(uuid, bootMACOf(what)); err != nil {
+	if err := t.settledIn(m, bootMACOf(what)); err != nil {
 		return reply, nil, err
 	}
 	uuid = m.uuid

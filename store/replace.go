@@ -39,7 +39,7 @@ func (t *tx) takeOver(old, m *machine, sh *inventory.Shared, e enrolment, q must
 			return reply, nil, err
 		}
 	}
-	if err := t.settledIn(m.uuid, bootMACOf(what)); err != nil {
+	if err := t.settledIn(m, bootMACOf(what)); err != nil {
 		return reply, nil, err
 	}
 	if old, err = t.load(old.uuid); err != nil { // what it showed of a newcomer is gone

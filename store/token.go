@@ -267,7 +267,7 @@ func (t *tx) enrol(uuid string, q muster.EnrolRequest, secret []byte, what said)
 			return reply, nil, err
 		}
 	}
-	if err := t.settledIn(m.uuid, bootMACOf(what)); err != nil {
+	if err := t.settledIn(m, bootMACOf(what)); err != nil {
 		return reply, nil, err
 	}
 	reply, err = t.redeem(m, next, redemption{event: lifecycle.Redeem, token: e, request: q, what: what, as: as, retry: retry})
