@@ -322,9 +322,13 @@ func TestLabKills(t *testing.T) {
 				if points[n] != nil {
 					must[Line](t)(m.WaitFor(ctx, mark, points[n]))
 				}
+				if n == 0 && who == "muster-booter" { // between taking the bundle and sending the script
+					must[Line](t)(s.Booter.WaitFor(ctx, 0, regexp.MustCompile(`step=taking`)))
+				}
+				killed := time.Now()
 				restart(t, map[string]*Program{"musterd": s.Control, "muster-booter": s.Booter}[who])
 				if n == 0 {
-					underWay(t, ctx, s, m, mark)
+					underWay(t, ctx, s, m, mark, killed)
 				}
 			}
 			before := time.Now()
@@ -350,14 +354,16 @@ func restart(t *testing.T, p *Program) {
 // underWay waits until the machine itself says that it builds its pool. A
 // bundle that was taken is not enough: a booter that died between taking it and
 // sending the script has lost the session that the approval was for, and then
-// the setup must have failed cleanly, and is approved once more.
-func underWay(t *testing.T, ctx context.Context, s *Site, m *Machine, mark int) {
+// the setup must have failed cleanly, and is approved once more: when the
+// machine has been surveyed over the connection that it has since the kill, for
+// the approval of an older one ends when the machine comes back.
+func underWay(t *testing.T, ctx context.Context, s *Site, m *Machine, mark int, killed time.Time) {
 	t.Helper()
 	builds := func() bool {
 		return slices.ContainsFunc(m.Lines(mark), func(l Line) bool { return buildsPool.MatchString(l.Text) })
 	}
 	r := must[muster.Registration](t)(s.WaitRegistration(ctx, m, "is being set up, or failed with a reason", func(r muster.Registration) bool {
-		return r.State == muster.Approved || builds() || r.State == muster.AwaitingSetup && r.LastSetupError != "" && r.SurveyedAt != nil
+		return r.State == muster.Approved || builds() || r.State == muster.AwaitingSetup && r.LastSetupError != "" && r.SurveyedAt != nil && r.SurveyedAt.After(killed)
 	}))
 	if r.State != muster.AwaitingSetup {
 		return
