@@ -1,0 +1,210 @@
+package resource
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+const whole = `{"generation":7,"confirm":"2m","values":{"peer":"10.0.0.2"},"resources":[
+ {"directory":{"path":"/etc/app","mode":"0750","group":"adm"}},
+ {"file":{"path":"/etc/app/app.conf","template":"peer = {{ peer }}\nhost = {{hostname}}\n","mode":"0600"},"adopt":true},
+ {"package":{"name":"chrony","version":"4.3-2+deb12u1"}},
+ {"service":{"name":"chrony","restart_on":["file:/etc/app/app.conf"]},"after":["package:chrony"]},
+ {"container":{"name":"web","image":"nginx:1.27","command":["nginx","-g","daemon off;"],"environment":{"A":"1"},
+  "mounts":[{"source":"/etc/app","target":"/app","read_only":true}],"ports":[{"host":8080,"container":80}]},"after":["service:chrony"]},
+ {"action":{"name":"migrate","command":["/bin/true"],"unless":["/bin/false"],"timeout":"10s"}}]}`
+
+func TestParse(t *testing.T) {
+	d, err := Parse("node.json", []byte(whole))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refs []Ref
+	for _, r := range d.Resources {
+		refs = append(refs, r.Ref())
+	}
+	want := []Ref{"directory:/etc/app", "file:/etc/app/app.conf", "package:chrony", "service:chrony.service", "container:web", "action:migrate"}
+	if diff := cmp.Diff(want, refs); diff != "" {
+		t.Error(diff)
+	}
+	if got := d.Resources[4].After; got[0] != "service:chrony.service" {
+		t.Errorf("a reference to a service is not in full: %v", got)
+	}
+	if d.ConfirmWithin().Seconds() != 120 || d.Resources[5].Action.TimeoutAfter().Seconds() != 10 {
+		t.Error("times are not read")
+	}
+	if got := d.Actions(); len(got) != 1 || got[0] != "action:migrate" {
+		t.Errorf("actions: %v", got)
+	}
+}
+
+// The same by hand, in YAML.
+func TestParseYAML(t *testing.T) {
+	y := `
+generation: 7
+confirm: 2m
+values: {peer: 10.0.0.2}
+resources:
+- directory: {path: /etc/app, mode: "0750", group: adm}
+- file:
+    path: /etc/app/app.conf
+    template: |
+      peer = {{ peer }}
+      host = {{hostname}}
+    mode: "0600"
+  adopt: true
+- package: {name: chrony, version: 4.3-2+deb12u1}
+- service: {name: chrony, restart_on: ["file:/etc/app/app.conf"]}
+  after: ["package:chrony"]
+- container:
+    name: web
+    image: nginx:1.27
+    command: [nginx, -g, daemon off;]
+    environment: {A: "1"}
+    mounts: [{source: /etc/app, target: /app, read_only: true}]
+    ports: [{host: 8080, container: 80}]
+  after: ["service:chrony"]
+- action: {name: migrate, command: [/bin/true], unless: [/bin/false], timeout: 10s}
+`
+	a, err := Parse("node.yaml", []byte(y))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := Parse("node.json", []byte(whole))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(b, a); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Every mistake names the source, the resource and the field.
+func TestParseMistakes(t *testing.T) {
+	file := func(fields string) string { return `{"resources":[{"file":{` + fields + `}}]}` }
+	for _, c := range []struct{ text, want string }{
+		{``, `d: it is empty; a declaration that names nothing is {"resources":[]}`},
+		{`[]`, `d: a declaration is an object with "resources"`},
+		{`{}`, `d: it has no "resources"; a declaration that names nothing says "resources":[]`},
+		{"{\"resources\":[\n{\"file\":{\"path\":\"/a\",}}]}", `d: resources: line 2: invalid character '}' looking for beginning of object key string`},
+		{"{\"resources\":[\n", `d: resources: line 2: it ends too early`},
+		{`{"resources":[]} x`, `d: something follows after its end`},
+		{`{"resources":[],"resources":[]}`, `d: "resources" is there twice`},
+		{`{"resource":[]}`, `d: it has an unknown field "resource"; there is generation, confirm, values and resources`},
+		{`{"resources":{}}`, `d: resources: must be a list`},
+		{`{"resources":[{}]}`, `d: resource 1: kind: it must be one of file, directory, package, service, container and action, and is 0 of them`},
+		{`{"resources":[{"file":{"path":"/a"},"directory":{"path":"/b"}}]}`, `d: resource 1 (file:/a): kind: it must be one of file, directory, package, service, container and action, and is 2 of them`},
+		{`{"resources":[{"fiel":{}}]}`, `d: resource 1: unknown field "fiel"`},
+		{file(`"path":"/a","mode":644`), `d: resource 1 (file:/a): file.mode: must be a text, in quotes, not a number`},
+		{file(`"path":"/a","mode":"0888"`), `d: resource 1 (file:/a): file.mode: "0888" is no mode; say it in octal, such as "0644"`},
+		{file(`"path":"/a","mode":"rw"`), `d: resource 1 (file:/a): file.mode: "rw" is no mode; say it in octal, such as "0644"`},
+		{file(`"path":""`), `d: resource 1: file.path: must be said`},
+		{file(`"path":"etc/a"`), `d: resource 1 (file:etc/a): file.path: "etc/a" must begin with /`},
+		{file(`"path":"/etc/../a"`), `d: resource 1 (file:/etc/../a): file.path: "/etc/../a" must be a plain path, without . or .. or a slash at its end`},
+		{file(`"path":"/proc/sys/kernel"`), `d: resource 1 (file:/proc/sys/kernel): file.path: /proc is not for declarations`},
+		{file(`"path":"/var/lib/muster-host/x"`), `d: resource 1 (file:/var/lib/muster-host/x): file.path: /var/lib/muster-host is not for declarations`},
+		{file(`"path":"/a","owner":"a:b"`), `d: resource 1 (file:/a): file.owner: "a:b" cannot be the name or number of an account`},
+		{file(`"path":"/a","content":"x","template":"y"`), `d: resource 1 (file:/a): file.template: a file has a content or a template, not both`},
+		{file(`"path":"/a","template":"x\n{{ hostnam }}"`), `d: resource 1 (file:/a): file.template: line 2: nothing is called "hostnam"; there is arch, firmware, hostname, kernel, node_id, os, os_version, server_uuid`},
+		{file(`"path":"/a","template":"{{ hostname"`), `d: resource 1 (file:/a): file.template: line 1: {{ is not closed`},
+		{`{"resources":[{"file":{"path":"/a"}},{"file":{"path":"/a"}}]}`, `d: resource 2 (file:/a): file.path: resource 1 is file:/a, too`},
+		{`{"resources":[{"file":{"path":"/a"}},{"directory":{"path":"/a"}}]}`, `d: resource 2 (directory:/a): directory.path: resource 1 is at this path, too`},
+		{`{"resources":[{"file":{"path":"/a/b"}},{"directory":{"path":"/a"}}]}`, `d: resource 1 (file:/a/b): file.path: its directory /a comes later, as resource 2; put it first`},
+		{`{"resources":[{"file":{"path":"/a"}},{"file":{"path":"/a/b"}}]}`, `d: resource 2 (file:/a/b): file.path: it is inside of /a, which resource 1 makes a file`},
+		{`{"resources":[{"package":{"name":"a b"}}]}`, `d: resource 1 (package:a b): package.name: "a b" cannot be the name of a package`},
+		{`{"resources":[{"package":{"name":"-y"}}]}`, `d: resource 1 (package:-y): package.name: "-y" cannot be the name of a package`},
+		{`{"resources":[{"package":{"name":"a","version":"--force"}}]}`, `d: resource 1 (package:a): package.version: "--force" is no version`},
+		{`{"resources":[{"service":{"name":"a/b"}}]}`, `d: resource 1 (service:a/b.service): service.name: "a/b.service" cannot be the name of a unit`},
+		{`{"resources":[{"service":{"name":"a","running":"yes"}}]}`, `d: resource 1 (service:a): service.running: must be true or false, not a string`},
+		{`{"resources":[{"service":{"name":"a","restart_on":["file:/a"]}}]}`, `d: resource 1 (service:a.service): service.restart_on: there is no file:/a in this declaration`},
+		{`{"resources":[{"service":{"name":"a"},"after":["file:/a"]},{"file":{"path":"/a"}}]}`, `d: resource 1 (service:a.service): after: file:/a comes later; put it first`},
+		{`{"resources":[{"service":{"name":"a"},"after":["/a"]}]}`, `d: resource 1 (service:a.service): after: "/a" names no resource; say KIND:NAME, such as file:/etc/motd`},
+		{`{"resources":[{"container":{"name":"a","image":""}}]}`, `d: resource 1 (container:a): container.image: "" cannot be the name of an image`},
+		{`{"resources":[{"container":{"name":"a","image":"i","ports":[{"host":0,"container":80}]}}]}`, `d: resource 1 (container:a): container.ports: port 1: host and container must be from 1 to 65535`},
+		{`{"resources":[{"container":{"name":"a","image":"i","restart":"sometimes"}}]}`, `d: resource 1 (container:a): container.restart: is one of no, on-failure, always, unless-stopped, not "sometimes"`},
+		{`{"resources":[{"container":{"name":"a","image":"i","mounts":[{"source":"data","target":"/d"}]}}]}`, `d: resource 1 (container:a): container.mounts: mount 1: "data" must be a plain path that begins with /`},
+		{`{"resources":[{"action":{"name":"a","command":"ls"}}]}`, `d: resource 1 (action:a): action.command: must be a list, not a string`},
+		{`{"resources":[{"action":{"name":"a","command":[]}}]}`, `d: resource 1 (action:a): action.command: must be a program and its arguments, as a list`},
+		{`{"resources":[{"action":{"name":"a","command":["x"],"timeout":"2"}}]}`, `d: resource 1 (action:a): action.timeout: "2" must be a time such as "2m", from 1s to 24h0m0s`},
+		{`{"resources":[{"action":{"name":"a","command":["x"]},"adopt":true}]}`, `d: resource 1 (action:a): adopt: an action leaves nothing that could be adopted`},
+		{`{"confirm":"2h","resources":[]}`, `d: confirm: "2h" must be a time such as "2m", from 1s to 1h0m0s`},
+		{`{"values":{"os":"x"},"resources":[]}`, `d: values: "os" cannot be a name: small letters, digits, dots and underlines, and none of the facts`},
+		{"resources:\n- file: {path: /a, mode: 0644}\n", `d: resource 1 (file:/a): file.mode: must be a text, in quotes, not a number`},
+	} {
+		_, err := Parse("d", []byte(c.text))
+		if err == nil {
+			t.Errorf("%s\nis taken", c.text)
+		} else if err.Error() != c.want {
+			t.Errorf("%s\n got: %v\nwant: %s", c.text, err, c.want)
+		}
+	}
+}
+
+// All that is wrong is said at once.
+func TestParseAllMistakes(t *testing.T) {
+	_, err := Parse("d", []byte(`{"resources":[{"file":{"path":"a"}},{"file":{"path":"/b","mode":"9"}},{"package":{"name":""}}]}`))
+	if n := len(strings.Split(err.Error(), "\n")); n != 3 {
+		t.Errorf("%d lines, not 3: %v", n, err)
+	}
+}
+
+func TestParseTooLarge(t *testing.T) {
+	if _, err := Parse("d", make([]byte, MaxBytes+1)); err == nil || !strings.Contains(err.Error(), "at most 32 MiB") {
+		t.Error(err)
+	}
+	many := `{"resources":[` + strings.Repeat(`{"package":{"name":"a"}},`, MaxResources) + `{"package":{"name":"a"}}]}`
+	if _, err := Parse("d", []byte(many)); err == nil || !strings.Contains(err.Error(), "more than 20000") {
+		t.Error(err)
+	}
+}
+
+// What was taken keeps its promises: names are unique, references point back,
+// everything wanted can be said, and it survives being written and read.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(whole))
+	f.Add([]byte(`{"resources":[]}`))
+	f.Add([]byte("resources:\n- file: {path: /a, content: x}\n"))
+	f.Add([]byte(`{"resources":[{"service":{"name":"a"},"after":["package:b"]}]}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		d, err := Parse("d", text)
+		if err != nil {
+			if len(d.Resources) != 0 {
+				t.Error("an error, and resources")
+			}
+			return
+		}
+		names := map[string]string{}
+		for _, n := range FactNames {
+			names[n] = n
+		}
+		for n, v := range d.Values {
+			names[n] = v
+		}
+		seen := map[Ref]bool{}
+		for i := range d.Resources {
+			r := &d.Resources[i]
+			if seen[r.Ref()] {
+				t.Errorf("%s is there twice", r.Ref())
+			}
+			for _, ref := range append(r.After, r.RestartOn()...) {
+				if !seen[ref] {
+					t.Errorf("%s refers to %s, which is not before it", r.Ref(), ref)
+				}
+			}
+			seen[r.Ref()] = true
+			if w, err := r.Want(names); err != nil || len(w) == 0 {
+				t.Errorf("%s wants %v, %v", r.Ref(), w, err)
+			}
+		}
+		again, err := Parse("again", mustJSON(t, d))
+		if err != nil {
+			t.Fatalf("what was taken is not taken again: %v", err)
+		}
+		if diff := cmp.Diff(d, again, cmpopts.EquateEmpty()); diff != "" {
+			t.Error(diff)
+		}
+	})
+}

@@ -1,0 +1,188 @@
+package resource
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+)
+
+// A State is what stands on a machine, or should, as named fields with values
+// for people. Nil means that there is nothing.
+type State map[string]string
+
+// The fields, by their wire names.
+const (
+	FieldType        = "type" // file, directory, symlink, other: what is at a path
+	FieldContent     = "content"
+	FieldMode        = "mode"
+	FieldOwner       = "owner"
+	FieldGroup       = "group"
+	FieldVersion     = "version"
+	FieldEnabled     = "enabled"
+	FieldRunning     = "running"
+	FieldImage       = "image"
+	FieldCommand     = "command"
+	FieldEnvironment = "environment"
+	FieldMounts      = "mounts"
+	FieldPorts       = "ports"
+	FieldNetwork     = "network"
+	FieldRestart     = "restart"
+	FieldDone        = "done" // of an action: yes when its unless says so
+)
+
+// Values of fields that are one of two.
+const (
+	Yes = "yes"
+	No  = "no"
+)
+
+// YesNo spells a truth.
+func YesNo(b bool) string {
+	if b {
+		return Yes
+	}
+	return No
+}
+
+// Hash is how a content appears in a state.
+func Hash(content string) string {
+	sum := sha256.Sum256([]byte(content))
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// A Difference is one field that is not as it should be.
+type Difference struct {
+	Field string `json:"field"`
+	Is    string `json:"is,omitempty"`
+	Want  string `json:"want,omitempty"`
+}
+
+// Differences are the fields in which what stands there is not as wanted, by
+// name. Fields that are not wanted do not count.
+func Differences(is, want State) []Difference {
+	var all []Difference
+	for _, f := range slices.Sorted(maps.Keys(want)) {
+		if is[f] != want[f] {
+			all = append(all, Difference{f, is[f], want[f]})
+		}
+	}
+	return all
+}
+
+// Satisfies tells whether what stands there is as wanted, field by field.
+func (is State) Satisfies(want State) bool {
+	if is == nil {
+		return len(want) == 0
+	}
+	for f, v := range want {
+		if is[f] != v {
+			return false
+		}
+	}
+	return true
+}
+
+// Want is what should stand on the machine. Names are for the template of a
+// file; owners and groups are as they were written, names or numbers.
+func (r *Resource) Want(names map[string]string) (State, error) {
+	switch {
+	case r.File != nil:
+		text, err := r.File.Text(names)
+		if err != nil {
+			return nil, err
+		}
+		return pathState("file", r.File.Mode, "0644", r.File.Owner, r.File.Group, Hash(text)), nil
+	case r.Directory != nil:
+		return pathState("directory", r.Directory.Mode, "0755", r.Directory.Owner, r.Directory.Group, ""), nil
+	case r.Package != nil:
+		s := State{FieldType: "installed"}
+		if r.Package.Version != "" {
+			s[FieldVersion] = r.Package.Version
+		}
+		return s, nil
+	case r.Service != nil:
+		return State{FieldEnabled: YesNo(orTrue(r.Service.Enabled)), FieldRunning: YesNo(orTrue(r.Service.Running))}, nil
+	case r.Container != nil:
+		return r.Container.want(), nil
+	}
+	return State{FieldDone: Yes}, nil
+}
+
+func pathState(kind, mode, usual, owner, group, content string) State {
+	if mode == "" {
+		mode = usual
+	}
+	perm, _ := ParseMode(mode) // it was checked when it was parsed
+	s := State{FieldType: kind, FieldMode: FormatMode(perm), FieldOwner: orRoot(owner), FieldGroup: orRoot(group)}
+	if content != "" {
+		s[FieldContent] = content
+	}
+	return s
+}
+
+// want is a container's. The environment may hold secrets, so it appears as
+// a hash.
+func (c *Container) want() State {
+	restart := c.Restart
+	if restart == "" {
+		restart = "always"
+	}
+	return State{
+		FieldImage: c.Image, FieldCommand: list(c.Command), FieldEnvironment: EnvironmentHash(c.Environment),
+		FieldMounts: list(c.Mounts), FieldPorts: list(c.ports()), FieldNetwork: c.Network,
+		FieldRestart: restart, FieldRunning: Yes,
+	}
+}
+
+func (c *Container) ports() []Port {
+	all := slices.Clone(c.Ports)
+	for i := range all {
+		if all[i].Protocol == "" {
+			all[i].Protocol = "tcp"
+		}
+	}
+	return all
+}
+
+// EnvironmentHash is how a container's environment appears in a state.
+func EnvironmentHash(env map[string]string) string {
+	if len(env) == 0 {
+		return ""
+	}
+	b, _ := json.Marshal(env) // a map of strings always can be, in order
+	return Hash(string(b))
+}
+
+// list spells values as JSON, and nothing as nothing.
+func list[T any](all []T) string {
+	if len(all) == 0 {
+		return ""
+	}
+	b, _ := json.Marshal(all) // of strings and numbers
+	return string(b)
+}
+
+// ParseMode reads permission bits in octal.
+func ParseMode(s string) (uint32, error) {
+	n, err := strconv.ParseUint(s, 8, 32)
+	if err != nil || n > 0o7777 || len(s) < 3 {
+		return 0, fmt.Errorf("%q is no mode; say it in octal, such as \"0644\"", s)
+	}
+	return uint32(n), nil
+}
+
+// FormatMode spells permission bits in octal, with four digits.
+func FormatMode(m uint32) string { return fmt.Sprintf("%04o", m&0o7777) }
+
+func orTrue(b *bool) bool { return b == nil || *b }
+
+func orRoot(name string) string {
+	if name == "" {
+		return "root"
+	}
+	return name
+}
