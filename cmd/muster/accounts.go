@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -23,7 +22,7 @@ here: only the machine may hold it.`,
 		Example:           `  umask 077; muster key rotate q2qywnguwzb4 --overlap 1h > booter.key`,
 		Args:              names("ID"),
 		ValidArgsFunction: a.completeWith(keyWords),
-		RunE: func(c *cobra.Command, args []string) error {
+		RunE: a.with(func(c *cobra.Command, f fleet, args []string) error {
 			var q muster.KeyRotation
 			if overlap != "" {
 				d, err := parseDays(overlap)
@@ -32,29 +31,17 @@ here: only the machine may hold it.`,
 				}
 				q.Overlap = int(d.Seconds())
 			}
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
 			k, err := f.RotateKey(c.Context(), args[0], q)
 			if err != nil {
 				return err
 			}
-			var lost error
-			err = a.show(k, func(w io.Writer) {
-				old := "the old secret is dead"
-				if k.OldUntil != nil {
-					old = "the old secret is good until " + k.OldUntil.UTC().Format(time.RFC3339)
-				}
-				fmt.Fprintf(a.stderr, "key %s, scope %s: %s; the new one is not shown again\n", k.ID, k.Scope, old)
-				_, lost = fmt.Fprintln(w, k.Secret)
-			})
-			if err = errors.Join(err, lost); err != nil {
-				return &hinted{fmt.Errorf("key %s was rotated, but its secret could not be written: %w", k.ID, err),
-					"nobody has the new secret: muster key rotate " + k.ID}
+			old := "the old secret is dead"
+			if k.OldUntil != nil {
+				old = "the old secret is good until " + k.OldUntil.UTC().Format(time.RFC3339)
 			}
-			return nil
-		},
+			return a.handOver(k, k.Secret, fmt.Sprintf("key %s, scope %s: %s; the new one is not shown again", k.ID, k.Scope, old),
+				fmt.Sprintf("key %s was rotated, but its secret could not be written", k.ID), "nobody has the new secret: muster key rotate "+k.ID)
+		}),
 	}
 	c.Flags().StringVar(&overlap, "overlap", "", "how long the old secret stays good beside the new one: 10m, 1h (default: not at all)")
 	return c
@@ -89,19 +76,16 @@ another password every login of theirs is over. The last admin stays one.`,
 		Example: `  muster operator set maria --role viewer
   muster operator set maria --password`,
 		Args: names("NAME"),
-		RunE: func(c *cobra.Command, args []string) error {
+		RunE: a.with(func(c *cobra.Command, f fleet, args []string) error {
 			if r := muster.Role(role); role != "" && r != muster.Admin && r != muster.Viewer {
 				return usagef("--role is admin or viewer, not %q", role)
 			}
 			if role == "" && !password {
 				return usagef("nothing to change: --role or --password is needed")
 			}
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
 			change := muster.OperatorChange{Role: muster.Role(role)}
 			if password {
+				var err error
 				if change.Password, err = a.secret(c.Context(), "new password of "+args[0]+": "); err != nil {
 					return fmt.Errorf("no password: %w", err)
 				}
@@ -116,7 +100,7 @@ another password every login of theirs is over. The last admin stays one.`,
 					fmt.Fprintln(a.stderr, "every login with the old password is over")
 				}
 			})
-		},
+		}),
 	}
 	c.Flags().StringVar(&role, "role", "", "admin or viewer")
 	c.Flags().BoolVar(&password, "password", false, "ask for another password")
@@ -132,12 +116,9 @@ func (a *app) operatorPassword() *cobra.Command {
 Every login of yours is over then, this one too.`,
 		Example: `  muster operator password`,
 		Args:    names(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(c *cobra.Command, f fleet, _ []string) error {
 			var p muster.PasswordChange
+			var err error
 			if p.Old, err = a.secret(c.Context(), "old password: "); err != nil {
 				return fmt.Errorf("no password: %w", err)
 			}
@@ -150,7 +131,7 @@ Every login of yours is over then, this one too.`,
 			return a.show(map[string]string{"changed": "true"}, func(w io.Writer) {
 				fmt.Fprintln(w, "the password is changed; log in again: muster login")
 			})
-		},
+		}),
 	}
 }
 
@@ -161,17 +142,13 @@ func (a *app) operatorRm() *cobra.Command {
 		Long:    `End somebody's access: their logins are over at once. The last admin stays.`,
 		Example: `  muster operator rm maria`,
 		Args:    names("NAME"),
-		RunE: func(c *cobra.Command, args []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(c *cobra.Command, f fleet, args []string) error {
 			if err := f.RemoveOperator(c.Context(), args[0]); err != nil {
 				return err
 			}
 			return a.show(map[string]string{"name": args[0], "removed": "true"}, func(w io.Writer) {
 				fmt.Fprintf(w, "%s may not log in any more\n", said(args[0]))
 			})
-		},
+		}),
 	}
 }

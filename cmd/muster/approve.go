@@ -42,7 +42,10 @@ refuses. It takes a person: no API key may do this. Scripts pass --yes and
   muster registration approve-setup 8CX2P53 --hostname web1 --yes --serial 8CX2P53 --wait`,
 		Args:              names("MACHINE"),
 		ValidArgsFunction: a.completeWith(machineWords),
-		RunE:              func(c *cobra.Command, args []string) error { return a.approveSetup(c, args[0], &o) },
+		PreRunE:           func(*cobra.Command, []string) error { return o.check() },
+		RunE: on(a, machine, func(c *cobra.Command, f fleet, r muster.Registration) error {
+			return a.approveSetup(c, f, r, &o)
+		}),
 	}
 	o.setup.bind(a, c)
 	f := c.Flags()
@@ -53,7 +56,7 @@ refuses. It takes a person: no API key may do this. Scripts pass --yes and
 	return c
 }
 
-func (a *app) approveSetup(c *cobra.Command, ref string, o *approval) error {
+func (o *approval) check() error {
 	switch {
 	case o.yes && o.serial == "":
 		return usagef("--yes needs --serial: the machine is named twice, so that a slip destroys nothing")
@@ -62,15 +65,11 @@ func (a *app) approveSetup(c *cobra.Command, ref string, o *approval) error {
 	case o.dryRun && o.yes:
 		return usagef("--dry-run changes nothing and goes without --yes")
 	}
+	return nil
+}
+
+func (a *app) approveSetup(c *cobra.Command, f fleet, r muster.Registration, o *approval) error {
 	ctx := c.Context()
-	f, err := a.fleet()
-	if err != nil {
-		return err
-	}
-	r, err := machine(ctx, f, ref)
-	if err != nil {
-		return err
-	}
 	req := o.setup.request(c)
 	p, err := f.PlanSetup(ctx, r.ServerUUID, req)
 	if err != nil {

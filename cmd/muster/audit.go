@@ -33,11 +33,7 @@ many as --limit says. --follow goes on as they come.`,
   muster audit ls --subject registration/4c4c4544-0043-5810-8032-b8c04f503533
   muster audit ls --follow`,
 		Args: names(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(c *cobra.Command, f fleet, _ []string) error {
 			es, err := lastEntries(c, f, filter)
 			if err != nil {
 				return err
@@ -52,7 +48,7 @@ many as --limit says. --follow goes on as they come.`,
 				}
 				grid(w, []string{"SEQ", "AT (UTC)", "ACTOR", "ACTION", "SUBJECT", "DETAIL"}, rows)
 			})
-		},
+		}),
 	}
 	f := c.Flags()
 	f.Int64Var(&filter.After, "after", 0, "entries after this number")
@@ -152,11 +148,7 @@ head that this prints, somewhere else: an entry of that hash must be in every
 later export.`,
 		Example: `  muster audit verify`,
 		Args:    names(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(c *cobra.Command, f fleet, _ []string) error {
 			v, err := f.VerifyAudit(c.Context())
 			if err != nil {
 				return err
@@ -172,7 +164,7 @@ later export.`,
 				return fmt.Errorf("the audit chain is broken at entry %d: %s", v.BrokenAt, v.Reason)
 			}
 			return nil
-		},
+		}),
 	}
 }
 
@@ -185,11 +177,7 @@ func (a *app) auditExport() *cobra.Command {
 		Example: `  muster audit export > audit.jsonl
   muster audit export --after 1200 --file new.jsonl`,
 		Args: names(),
-		RunE: func(c *cobra.Command, _ []string) (err error) {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(c *cobra.Command, f fleet, _ []string) (err error) {
 			w := a.stdout
 			if out != "" && out != "-" {
 				file, err := os.OpenFile(a.abs(out), os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
@@ -211,7 +199,7 @@ func (a *app) auditExport() *cobra.Command {
 				fmt.Fprintf(a.stderr, "%d entries\n", n)
 			}
 			return err
-		},
+		}),
 	}
 	f := c.Flags()
 	f.Int64Var(&filter.After, "after", 0, "entries after this number")

@@ -36,11 +36,7 @@ func (a *app) bootLs() *cobra.Command {
 		Example: `  muster boot ls
   muster boot ls --state discovered`,
 		Args: names(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(c *cobra.Command, f fleet, _ []string) error {
 			rs, err := allBootRecords(c.Context(), f, muster.BootState(state))
 			if err != nil {
 				return err
@@ -62,7 +58,7 @@ func (a *app) bootLs() *cobra.Command {
 				}
 				grid(w, []string{"MAC", "STATE", "MODE", "ADDRESS", "UUID", "SERIAL", "ASSIGNED", "SEEN", "NOTE"}, rows)
 			})
-		},
+		}),
 	}
 	c.Flags().StringVar(&state, "state", "", "only records in this state")
 	a.complete(c, "state", states(muster.BootStates)...)
@@ -89,21 +85,13 @@ func (a *app) bootShow() *cobra.Command {
   muster boot show web1`,
 		Args:              names("NIC"),
 		ValidArgsFunction: a.completeWith(nicWords),
-		RunE: func(c *cobra.Command, args []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
-			mac, err := nic(c.Context(), f, args[0])
-			if err != nil {
-				return err
-			}
+		RunE: on(a, nic, func(c *cobra.Command, f fleet, mac string) error {
 			r, err := f.BootRecord(c.Context(), mac)
 			if err != nil {
 				return err
 			}
 			return a.show(r, func(w io.Writer) { a.drawBootRecord(w, r) })
-		},
+		}),
 	}
 }
 
@@ -163,15 +151,7 @@ stays. A record is made for a card that was never seen. Rescue ends by itself
   muster boot set 52:54:00:77:00:01 --address 10.77.0.140/24 --gateway 10.77.0.1`,
 		Args:              names("NIC"),
 		ValidArgsFunction: a.completeWith(nicWords),
-		RunE: func(c *cobra.Command, args []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
-			mac, err := nic(c.Context(), f, args[0])
-			if err != nil {
-				return err
-			}
+		RunE: on(a, nic, func(c *cobra.Command, f fleet, mac string) error {
 			was, err := f.BootRecord(c.Context(), mac)
 			if err != nil {
 				return err
@@ -185,7 +165,7 @@ stays. A record is made for a card that was never seen. Rescue ends by itself
 				return err
 			}
 			return a.show(r, func(w io.Writer) { a.drawBootRecord(w, r) })
-		},
+		}),
 	}
 	f := c.Flags()
 	f.StringVar(&o.mode, "mode", "", "normal or rescue")
@@ -267,15 +247,7 @@ func (a *app) bootRaise(verb, shortHelp, done, example string) *cobra.Command {
 		Example:           example,
 		Args:              names("NIC"),
 		ValidArgsFunction: a.completeWith(nicWords),
-		RunE: func(c *cobra.Command, args []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
-			mac, err := nic(c.Context(), f, args[0])
-			if err != nil {
-				return err
-			}
+		RunE: on(a, nic, func(c *cobra.Command, f fleet, mac string) error {
 			r, err := f.RaiseBootRecord(c.Context(), mac, e)
 			if err != nil {
 				return err
@@ -287,6 +259,6 @@ func (a *app) bootRaise(verb, shortHelp, done, example string) *cobra.Command {
 				}
 				fmt.Fprintln(w, line)
 			})
-		},
+		}),
 	}
 }

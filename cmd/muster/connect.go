@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	muster "muster.internal"
 )
@@ -144,6 +147,28 @@ func (a *app) fleet() (fleet, error) {
 		}
 	}
 	return a.dial(c)
+}
+
+// with is a command that asks the control plane.
+func (a *app) with(do func(c *cobra.Command, f fleet, args []string) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		f, err := a.fleet()
+		if err != nil {
+			return err
+		}
+		return do(c, f, args)
+	}
+}
+
+// on is a command about what its only argument names.
+func on[T any](a *app, find func(context.Context, muster.Fleet, string) (T, error), do func(c *cobra.Command, f fleet, found T) error) func(*cobra.Command, []string) error {
+	return a.with(func(c *cobra.Command, f fleet, args []string) error {
+		found, err := find(c.Context(), f, args[0])
+		if err != nil {
+			return err
+		}
+		return do(c, f, found)
+	})
 }
 
 func first(ss ...string) string {

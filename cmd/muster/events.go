@@ -35,16 +35,12 @@ beginning of one.`,
   muster events --follow --kind registration --output json | jq -r .kind
   muster events --after 1200 --subject boot-record/52:54:00:77:00:01`,
 		Args: names(),
-		RunE: func(c *cobra.Command, _ []string) error {
+		RunE: a.with(func(c *cobra.Command, f fleet, _ []string) error {
 			if c.Flags().Changed("after") && q.After < 0 {
 				return usagef("--after is the number of a change; without it events begin now")
 			}
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
 			return a.follow(c.Context(), f, q, follow)
-		},
+		}),
 	}
 	f := c.Flags()
 	f.Int64Var(&q.After, "after", muster.FromNow, "changes after this number")

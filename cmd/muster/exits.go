@@ -68,26 +68,19 @@ and nobody has acknowledged them, or the boot policy has no enrollment image.`,
   muster registration factory-reset 8CX2P53 --yes --serial 8CX2P53`,
 		Args:              names("MACHINE"),
 		ValidArgsFunction: a.completeWith(machineWords),
-		RunE: func(c *cobra.Command, args []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
-			r, err := machine(c.Context(), f, args[0])
-			if err != nil {
-				return err
-			}
+		RunE: on(a, machine, func(c *cobra.Command, f fleet, r muster.Registration) error {
 			if _, err := o.ask(c.Context(), a, r.Serial, r.ServerUUID, "machine "+r.ServerUUID, "its keys stop working, and it leaves the fleet"); err != nil {
 				return err
 			}
-			if r, err = f.RaiseRegistration(c.Context(), r.ServerUUID, lifecycle.FactoryReset); err != nil {
+			r, err := f.RaiseRegistration(c.Context(), r.ServerUUID, lifecycle.FactoryReset)
+			if err != nil {
 				return err
 			}
 			return a.show(r, func(w io.Writer) {
 				a.said1(w, r, "awaits its setup again")
 				fmt.Fprintln(a.stderr, "restart it: its next boot announces it, and nothing is lost before you approve it again")
 			})
-		},
+		}),
 	}
 	o.bind(c)
 	return c
@@ -103,31 +96,14 @@ decommissioned until you reactivate them (muster boot reactivate).`,
 		Example:           `  muster registration readmit 4c4c4544-0043-5810-8032-b8c04f503533`,
 		Args:              names("UUID"),
 		ValidArgsFunction: a.completeWith(machineWords),
-		RunE: func(c *cobra.Command, args []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
-			uuid, err := uuidOf(c.Context(), f, args[0])
-			if err != nil {
-				return err
-			}
+		RunE: on(a, uuidOf, func(c *cobra.Command, f fleet, uuid string) error {
 			r, err := f.RaiseRegistration(c.Context(), uuid, lifecycle.Readmit)
 			if err != nil {
 				return err
 			}
 			return a.show(r, func(w io.Writer) { fmt.Fprintf(w, "%s may register again\n", uuid) })
-		},
+		}),
 	}
-}
-
-// uuidOf takes a UUID as it is: its machine may be forgotten.
-func uuidOf(ctx context.Context, f muster.Fleet, ref string) (string, error) {
-	if uuid, err := muster.ParseUUID(ref); err == nil {
-		return uuid, nil
-	}
-	r, err := machine(ctx, f, ref)
-	return r.ServerUUID, err
 }
 
 func (a *app) registrationRootPassword() *cobra.Command {
@@ -147,18 +123,13 @@ and "openssl passwd -6" print it.`,
   muster registration root-password 8CX2P53 --clear`,
 		Args:              names("MACHINE"),
 		ValidArgsFunction: a.completeWith(machineWords),
-		RunE: func(c *cobra.Command, args []string) error {
+		PreRunE: func(*cobra.Command, []string) error {
 			if clear && fromStdin {
 				return usagef("--clear takes no hash")
 			}
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
-			r, err := machine(c.Context(), f, args[0])
-			if err != nil {
-				return err
-			}
+			return nil
+		},
+		RunE: on(a, machine, func(c *cobra.Command, f fleet, r muster.Registration) error {
 			if clear {
 				if err := f.ClearRootPassword(c.Context(), r.ServerUUID); err != nil {
 					return err
@@ -168,6 +139,7 @@ and "openssl passwd -6" print it.`,
 				})
 			}
 			var p muster.RootPassword
+			var err error
 			if fromStdin {
 				line, err := asked(c.Context(), func() (string, error) { return readLine(a.stdin) })
 				if err != nil {
@@ -182,7 +154,7 @@ and "openssl passwd -6" print it.`,
 				return err
 			}
 			return a.show(set, func(w io.Writer) { a.said1(w, r, "boots with this root password from now on") })
-		},
+		}),
 	}
 	c.Flags().BoolVar(&fromStdin, "hash-from-stdin", false, "read a crypt(3) hash instead of asking for the password")
 	c.Flags().BoolVar(&clear, "clear", false, "forget it")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	muster "muster.internal"
@@ -22,7 +23,7 @@ func (m *memory) ExplainBoot(_ context.Context, mac string) (muster.BootExplanat
 			return nil
 		}}
 	for _, r := range m.regs {
-		if contains(r.MACs, mac) {
+		if slices.Contains(r.MACs, mac) {
 			e.Machine = r
 		}
 	}

@@ -116,12 +116,8 @@ the control plane. Files that are there already are not sent again, and every
 digest is checked on both sides.`,
 		Example: `  muster image add ./debian-12-3`,
 		Args:    names("DIR"),
-		RunE: func(c *cobra.Command, args []string) error {
+		RunE: a.with(func(c *cobra.Command, f fleet, args []string) error {
 			i, blobs, err := image.ReadDir(a.abs(args[0]))
-			if err != nil {
-				return err
-			}
-			f, err := a.fleet()
 			if err != nil {
 				return err
 			}
@@ -134,7 +130,7 @@ digest is checked on both sides.`,
 				return err
 			}
 			return a.show(i, func(w io.Writer) { fmt.Fprintf(w, "image %s is there, %s\n", i.Name, i.Digest) })
-		},
+		}),
 	}
 }
 
@@ -162,11 +158,7 @@ func (a *app) imageLs() *cobra.Command {
 		Short:   "List images",
 		Example: `  muster image ls`,
 		Args:    names(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(c *cobra.Command, f fleet, _ []string) error {
 			is, err := f.Images(c.Context())
 			if err != nil {
 				return err
@@ -186,7 +178,7 @@ func (a *app) imageLs() *cobra.Command {
 				}
 				grid(w, []string{"NAME", "KIND", "ARCH", "SIZE", "DIGEST", "ADDED", "COMMENT"}, rows)
 			})
-		},
+		}),
 	}
 }
 
@@ -214,11 +206,7 @@ func (a *app) imageShow() *cobra.Command {
 		Example:           `  muster image show debian-12-3`,
 		Args:              names("IMAGE"),
 		ValidArgsFunction: a.completeWith(imageWords),
-		RunE: func(c *cobra.Command, args []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(c *cobra.Command, f fleet, args []string) error {
 			i, err := f.Image(c.Context(), args[0])
 			if err != nil {
 				return err
@@ -235,7 +223,7 @@ func (a *app) imageShow() *cobra.Command {
 					grid(w, []string{"FILE", "SIZE", "DIGEST"}, rows)
 				}
 			})
-		},
+		}),
 	}
 }
 
@@ -249,17 +237,13 @@ image that is removed.`,
 		Example:           `  muster image rm debian-12-2`,
 		Args:              names("IMAGE"),
 		ValidArgsFunction: a.completeWith(imageWords),
-		RunE: func(c *cobra.Command, args []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(c *cobra.Command, f fleet, args []string) error {
 			if err := f.RemoveImage(c.Context(), args[0]); err != nil {
 				return err
 			}
 			return a.show(map[string]string{"name": args[0], "removed": "true"}, func(w io.Writer) {
 				fmt.Fprintf(w, "image %s is removed\n", said(args[0]))
 			})
-		},
+		}),
 	}
 }

@@ -35,7 +35,7 @@ about it goes to standard error.`,
 		Example: `  muster key create --scope read_only --comment dashboard --expires 90d
   umask 077; muster key create --scope booter > booter.key`,
 		Args: names(),
-		RunE: func(c *cobra.Command, _ []string) error {
+		RunE: a.with(func(c *cobra.Command, f fleet, _ []string) error {
 			n.Scope = muster.Scope(scope)
 			if scope == "" {
 				return usagef("--scope is needed: %s", strings.Join(grantable(), ", "))
@@ -47,29 +47,17 @@ about it goes to standard error.`,
 				}
 				n.ExpiresIn = int(d.Seconds())
 			}
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
 			k, err := f.CreateKey(c.Context(), n)
 			if err != nil {
 				return err
 			}
-			var lost error
-			err = a.show(k, func(w io.Writer) {
-				end := "never expires"
-				if k.ExpiresAt != nil {
-					end = "expires " + k.ExpiresAt.UTC().Format(time.RFC3339)
-				}
-				fmt.Fprintf(a.stderr, "key %s, scope %s, %s; the secret is not shown again\n", k.ID, k.Scope, end)
-				_, lost = fmt.Fprintln(w, k.Secret)
-			})
-			if err = errors.Join(err, lost); err != nil {
-				return &hinted{fmt.Errorf("key %s was made, but its secret could not be written: %w", k.ID, err),
-					"nobody has the secret: muster key revoke " + k.ID}
+			end := "never expires"
+			if k.ExpiresAt != nil {
+				end = "expires " + k.ExpiresAt.UTC().Format(time.RFC3339)
 			}
-			return nil
-		},
+			return a.handOver(k, k.Secret, fmt.Sprintf("key %s, scope %s, %s; the secret is not shown again", k.ID, k.Scope, end),
+				fmt.Sprintf("key %s was made, but its secret could not be written", k.ID), "nobody has the secret: muster key revoke "+k.ID)
+		}),
 	}
 	f := c.Flags()
 	f.StringVar(&scope, "scope", "", strings.Join(grantable(), ", "))
@@ -77,6 +65,20 @@ about it goes to standard error.`,
 	f.StringVar(&expires, "expires", "", "lifetime: 12h, 90d (default: never)")
 	a.complete(c, "scope", grantable()...)
 	return c
+}
+
+// handOver prints a secret that is shown this once, alone; about goes to eyes
+// beside it. When it is lost on the way, lost and redo are the error.
+func (a *app) handOver(v any, secret, about, lost, redo string) error {
+	var unwritten error
+	err := a.show(v, func(w io.Writer) {
+		fmt.Fprintln(a.stderr, about)
+		_, unwritten = fmt.Fprintln(w, secret)
+	})
+	if err = errors.Join(err, unwritten); err != nil {
+		return &hinted{fmt.Errorf("%s: %w", lost, err), redo}
+	}
+	return nil
 }
 
 // parseDays is time.ParseDuration with days. It refuses what the API, which
@@ -108,11 +110,7 @@ func (a *app) keyLs() *cobra.Command {
 		Short:   "List keys, without their secrets",
 		Example: `  muster key ls`,
 		Args:    names(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(c *cobra.Command, f fleet, _ []string) error {
 			ks, err := f.Keys(c.Context())
 			if err != nil {
 				return err
@@ -128,7 +126,7 @@ func (a *app) keyLs() *cobra.Command {
 				}
 				grid(w, []string{"ID", "SCOPE", "MACHINE", "BY", "CREATED", "USED", "EXPIRES", "COMMENT"}, rows)
 			})
-		},
+		}),
 	}
 }
 
@@ -139,11 +137,7 @@ func (a *app) keyRevoke() *cobra.Command {
 		Example:           `  muster key revoke q2qywnguwzb4`,
 		Args:              names("ID"),
 		ValidArgsFunction: a.completeWith(keyWords),
-		RunE: func(c *cobra.Command, args []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(c *cobra.Command, f fleet, args []string) error {
 			// To the API a key that is gone is revoked; to a person who mistyped
 			// one, that would be a lie about the key that is meant.
 			ks, err := f.Keys(c.Context())
@@ -162,7 +156,7 @@ func (a *app) keyRevoke() *cobra.Command {
 			return a.show(map[string]string{"id": args[0], "revoked": "true"}, func(w io.Writer) {
 				fmt.Fprintf(w, "key %s is revoked\n", args[0])
 			})
-		},
+		}),
 	}
 }
 

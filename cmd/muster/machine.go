@@ -46,22 +46,6 @@ address. A newcomer that nobody resolves is forgotten after a day of silence.`)
 	return b.String()
 }
 
-func allMachines(ctx context.Context, f muster.Fleet, state muster.MachineState) ([]muster.Machine, error) {
-	filter := muster.MachineFilter{State: state, Limit: page}
-	var all []muster.Machine
-	for {
-		ms, err := f.Machines(ctx, filter)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, ms...)
-		if len(ms) < page {
-			return all, nil
-		}
-		filter.After = ms[len(ms)-1].ID
-	}
-}
-
 // hardware finds the machine that ref names. Newcomers win over those that are
 // known: a verb about evidence is about who waits.
 func hardware(ctx context.Context, f muster.Fleet, ref string) (muster.Machine, error) {
@@ -75,7 +59,7 @@ func hardware(ctx context.Context, f muster.Fleet, ref string) (muster.Machine, 
 	var found []muster.Machine
 	for _, m := range ms {
 		if m.ID == low || len(low) >= 8 && strings.HasPrefix(m.ID, low) || uuid != "" && muster.SameUUID(m.UUID, uuid) ||
-			low != "" && strings.ToLower(m.Serial) == low || mac != "" && (m.BootMAC == mac || contains(m.MACs, mac)) {
+			low != "" && strings.ToLower(m.Serial) == low || mac != "" && (m.BootMAC == mac || slices.Contains(m.MACs, mac)) {
 			found = append(found, m)
 		}
 	}
@@ -106,11 +90,7 @@ func (a *app) machineLs() *cobra.Command {
 		Example: `  muster machine ls
   muster machine ls --state conflict`,
 		Args: names(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(c *cobra.Command, f fleet, _ []string) error {
 			ms, err := allMachines(c.Context(), f, muster.MachineState(state))
 			if err != nil {
 				return err
@@ -127,7 +107,7 @@ func (a *app) machineLs() *cobra.Command {
 				}
 				grid(w, []string{"MACHINE", "STATE", "UUID", "SERIAL", "MAC", "CASE", "WHAT TO DO", "SEEN"}, rows)
 			})
-		},
+		}),
 	}
 	c.Flags().StringVar(&state, "state", "", "only machines in this state")
 	a.complete(c, "state", states(muster.MachineStates)...)
@@ -149,17 +129,9 @@ func (a *app) machineShow() *cobra.Command {
   muster machine show 019add0c`,
 		Args:              names("MACHINE"),
 		ValidArgsFunction: a.completeWith(hardwareWords),
-		RunE: func(c *cobra.Command, args []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
-			m, err := hardware(c.Context(), f, args[0])
-			if err != nil {
-				return err
-			}
+		RunE: on(a, hardware, func(c *cobra.Command, f fleet, m muster.Machine) error {
 			return a.show(m, func(w io.Writer) { a.drawMachine(w, m) })
-		},
+		}),
 	}
 }
 
@@ -194,20 +166,13 @@ func (a *app) machineRaise(verb, shortHelp, example string) *cobra.Command {
 		Example:           example,
 		Args:              names("MACHINE"),
 		ValidArgsFunction: a.completeWith(hardwareWords),
-		RunE: func(c *cobra.Command, args []string) error {
-			f, err := a.fleet()
+		RunE: on(a, hardware, func(c *cobra.Command, f fleet, m muster.Machine) error {
+			m, err := f.RaiseMachine(c.Context(), m.ID, e)
 			if err != nil {
-				return err
-			}
-			m, err := hardware(c.Context(), f, args[0])
-			if err != nil {
-				return err
-			}
-			if m, err = f.RaiseMachine(c.Context(), m.ID, e); err != nil {
 				return err
 			}
 			return a.show(m, func(w io.Writer) { fmt.Fprintf(w, "%s: %s\n", m.ID, said(first(m.Reason, "done"))) })
-		},
+		}),
 	}
 }
 
@@ -235,11 +200,7 @@ func (a *app) sharedLs() *cobra.Command {
 		Short:   "List shared UUIDs, serial numbers and MAC addresses",
 		Example: `  muster machine shared ls`,
 		Args:    names(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(c *cobra.Command, f fleet, _ []string) error {
 			ss, err := f.SharedIdentities(c.Context())
 			if err != nil {
 				return err
@@ -251,7 +212,7 @@ func (a *app) sharedLs() *cobra.Command {
 				}
 				grid(w, []string{"KIND", "VALUE", "VENDOR", "COMMENT", "BY"}, rows)
 			})
-		},
+		}),
 	}
 }
 
@@ -263,18 +224,14 @@ func (a *app) sharedAdd() *cobra.Command {
 		Example: `  muster machine shared add mac 00:e0:4c:36:12:ab --comment "the dongle of rack 3"
   muster machine shared add uuid 03000200-0400-0500-0006-000700080009 --vendor Acme`,
 		Args: names("KIND", "VALUE"),
-		RunE: func(c *cobra.Command, args []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(c *cobra.Command, f fleet, args []string) error {
 			s.Kind, s.Value = muster.SharedKind(args[0]), args[1]
 			got, err := f.AddSharedIdentity(c.Context(), s)
 			if err != nil {
 				return err
 			}
 			return a.show(got, func(w io.Writer) { fmt.Fprintf(w, "%s %s is no evidence any more\n", got.Kind, said(got.Value)) })
-		},
+		}),
 	}
 	c.Flags().StringVar(&s.Vendor, "vendor", "", "whose boards or adapters have it")
 	c.Flags().StringVar(&s.Comment, "comment", "", "where that is known from")
@@ -287,15 +244,11 @@ func (a *app) sharedRm() *cobra.Command {
 		Short:   "Make a value that an operator added evidence again",
 		Example: `  muster machine shared rm mac 00:e0:4c:36:12:ab`,
 		Args:    names("KIND", "VALUE"),
-		RunE: func(c *cobra.Command, args []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(c *cobra.Command, f fleet, args []string) error {
 			if err := f.RemoveSharedIdentity(c.Context(), muster.SharedKind(args[0]), args[1]); err != nil {
 				return err
 			}
 			return a.show(struct{}{}, func(w io.Writer) { fmt.Fprintf(w, "%s %s is evidence\n", said(args[0]), said(args[1])) })
-		},
+		}),
 	}
 }

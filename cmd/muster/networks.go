@@ -18,11 +18,7 @@ cards behind which no machine has said who it is; they expire after half an hour
 without a sign of life, and leave an eighth of a network (64 addresses at most)
 to muster boot enroll.`,
 		Args: names(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(c *cobra.Command, f fleet, _ []string) error {
 			ns, err := f.NetworkUsage(c.Context())
 			if err != nil {
 				return err
@@ -44,7 +40,7 @@ to muster boot enroll.`,
 					}
 				}
 			})
-		},
+		}),
 	}
 }
 
@@ -54,11 +50,7 @@ func (a *app) bootLimits() *cobra.Command {
 		Short:   "Show the caps on what nobody approved, and how near they are",
 		Example: `  muster boot limits`,
 		Args:    names(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(c *cobra.Command, f fleet, _ []string) error {
 			ls, err := f.NoiseLimits(c.Context())
 			if err != nil {
 				return err
@@ -75,7 +67,7 @@ func (a *app) bootLimits() *cobra.Command {
 					}
 				}
 			})
-		},
+		}),
 	}
 }
 

@@ -33,11 +33,7 @@ func (a *app) nodeLs() *cobra.Command {
 		Short:   "List nodes",
 		Example: `  muster node ls`,
 		Args:    names(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(c *cobra.Command, f fleet, _ []string) error {
 			ns, err := f.Nodes(c.Context())
 			if err != nil {
 				return err
@@ -58,7 +54,7 @@ func (a *app) nodeLs() *cobra.Command {
 				}
 				grid(w, []string{"NODE", "HOST", "UUID", "POLICY", "STATE", "SEEN"}, rows)
 			})
-		},
+		}),
 	}
 }
 
@@ -74,15 +70,7 @@ for ten, a metadata ticket for six hours.`,
 		Example:           `  muster node ticket 8CX2P53 --kind metadata --seconds 600`,
 		Args:              names("MACHINE"),
 		ValidArgsFunction: a.completeWith(machineWords),
-		RunE: func(c *cobra.Command, args []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
-			m, err := machine(c.Context(), f, args[0])
-			if err != nil {
-				return err
-			}
+		RunE: on(a, machine, func(c *cobra.Command, f fleet, m muster.Registration) error {
 			t, err := f.IssueTicket(c.Context(), m.ServerUUID, r)
 			if err != nil {
 				return err
@@ -91,7 +79,7 @@ for ten, a metadata ticket for six hours.`,
 				fmt.Fprintln(w, t.Ticket)
 				fmt.Fprintf(a.stderr, "a %s ticket for %s, good until %s\n", t.Kind, t.ServerUUID, t.ExpiresAt.Format(time.RFC3339))
 			})
-		},
+		}),
 	}
 	c.Flags().StringVar((*string)(&r.Kind), "kind", string(muster.TicketConsole), "console, metadata or move")
 	c.Flags().IntVar(&r.Seconds, "seconds", 0, "how long it lives (default: as long as its kind may)")
@@ -127,11 +115,7 @@ func (a *app) booterLs() *cobra.Command {
 		Short:   "List booters, what they have staged and how far they follow",
 		Example: `  muster booter ls`,
 		Args:    names(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(c *cobra.Command, f fleet, _ []string) error {
 			bs, err := f.Booters(c.Context())
 			if err != nil {
 				return err
@@ -153,6 +137,6 @@ func (a *app) booterLs() *cobra.Command {
 					a.segment(w, b)
 				}
 			})
-		},
+		}),
 	}
 }

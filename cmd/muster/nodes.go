@@ -45,21 +45,13 @@ func (a *app) nodeShow() *cobra.Command {
 		Example:           `  muster node show 8CX2P53`,
 		Args:              names("NODE"),
 		ValidArgsFunction: a.completeWith(machineWords),
-		RunE: func(c *cobra.Command, args []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
-			n, err := node(c.Context(), f, args[0])
-			if err != nil {
-				return err
-			}
+		RunE: on(a, node, func(c *cobra.Command, f fleet, n muster.Node) error {
 			d, err := f.Node(c.Context(), n.ID)
 			if err != nil {
 				return err
 			}
 			return a.show(d, func(w io.Writer) { a.drawNode(w, d) })
-		},
+		}),
 	}
 }
 
@@ -107,15 +99,7 @@ func (a *app) nodeRaise(verb, shortHelp, long, done, warning string) *cobra.Comm
 		Example:           "  muster node " + verb + " 8CX2P53",
 		Args:              names("NODE"),
 		ValidArgsFunction: a.completeWith(machineWords),
-		RunE: func(c *cobra.Command, args []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
-			n, err := node(c.Context(), f, args[0])
-			if err != nil {
-				return err
-			}
+		RunE: on(a, node, func(c *cobra.Command, f fleet, n muster.Node) error {
 			if warning != "" {
 				d, err := f.Node(c.Context(), n.ID)
 				if err != nil {
@@ -125,11 +109,12 @@ func (a *app) nodeRaise(verb, shortHelp, long, done, warning string) *cobra.Comm
 					return err
 				}
 			}
-			if n, err = f.RaiseNode(c.Context(), n.ID, e); err != nil {
+			n, err := f.RaiseNode(c.Context(), n.ID, e)
+			if err != nil {
 				return err
 			}
 			return a.show(n, func(w io.Writer) { fmt.Fprintf(w, "%s (%s) %s\n", n.ID, dash(n.Hostname), done) })
-		},
+		}),
 	}
 	if warning != "" {
 		o.bind(c)
@@ -154,15 +139,7 @@ and the machine's serial number.`,
   muster node expunge 8CX2P53 --yes --serial 8CX2P53 --reason "stolen from rack 4"`,
 		Args:              names("NODE"),
 		ValidArgsFunction: a.completeWith(machineWords),
-		RunE: func(c *cobra.Command, args []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
-			n, err := node(c.Context(), f, args[0])
-			if err != nil {
-				return err
-			}
+		RunE: on(a, node, func(c *cobra.Command, f fleet, n muster.Node) error {
 			d, err := f.Node(c.Context(), n.ID)
 			if err != nil {
 				return err
@@ -180,7 +157,7 @@ and the machine's serial number.`,
 				}
 				fmt.Fprintf(a.stderr, "who knows of it: muster node show %s\n", d.ID)
 			})
-		},
+		}),
 	}
 	o.bind(c)
 	c.Flags().StringVar(&x.Reason, "reason", "", "why, for the audit and whoever asks later")
@@ -197,15 +174,7 @@ One that turns up later has to be acknowledged again.`,
 		Example:           `  muster node acknowledge-foreign 8CX2P53`,
 		Args:              names("NODE"),
 		ValidArgsFunction: a.completeWith(machineWords),
-		RunE: func(c *cobra.Command, args []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
-			n, err := node(c.Context(), f, args[0])
-			if err != nil {
-				return err
-			}
+		RunE: on(a, node, func(c *cobra.Command, f fleet, n muster.Node) error {
 			d, err := f.AcknowledgeForeign(c.Context(), n.ID)
 			if err != nil {
 				return err
@@ -213,7 +182,7 @@ One that turns up later has to be acknowledged again.`,
 			return a.show(d, func(w io.Writer) {
 				fmt.Fprintf(w, "%d foreign workload(s) on %s are acknowledged\n", len(d.Foreign), d.ID)
 			})
-		},
+		}),
 	}
 }
 
@@ -233,17 +202,13 @@ func (a *app) diskRaise(verb, shortHelp, done string) *cobra.Command {
 		Short:   shortHelp,
 		Example: "  muster disk " + verb + " 019add0c-7b00-7000-8000-000000000002",
 		Args:    names("DISK"),
-		RunE: func(c *cobra.Command, args []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(c *cobra.Command, f fleet, args []string) error {
 			d, err := f.RaiseDisk(c.Context(), args[0], e)
 			if err != nil {
 				return err
 			}
 			return a.show(d, func(w io.Writer) { fmt.Fprintf(w, "disk %s (%s) %s\n", d.ID, dash(d.Disk.Serial), done) })
-		},
+		}),
 	}
 }
 
@@ -257,11 +222,7 @@ func (a *app) diskExpunge() *cobra.Command {
 it cannot be taken back. It takes an admin in person, and the disk's id again.`,
 		Example: `  muster disk expunge 019add0c-7b00-7000-8000-000000000002`,
 		Args:    names("DISK"),
-		RunE: func(c *cobra.Command, args []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(c *cobra.Command, f fleet, args []string) error {
 			typed, err := o.ask(c.Context(), a, "", args[0], "disk "+args[0], "what is on it counts as lost, for good")
 			if err != nil {
 				return err
@@ -271,7 +232,7 @@ it cannot be taken back. It takes an admin in person, and the disk's id again.`,
 				return err
 			}
 			return a.show(d, func(w io.Writer) { fmt.Fprintf(w, "disk %s (%s) is expunged\n", d.ID, dash(d.Disk.Serial)) })
-		},
+		}),
 	}
 	o.bind(c)
 	c.Flags().StringVar(&reason, "reason", "", "why, for the audit and whoever asks later")

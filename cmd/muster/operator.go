@@ -23,13 +23,9 @@ func (a *app) operatorCreate() *cobra.Command {
 		Example: `  muster operator create maria --role admin
   muster operator create night-shift --role viewer < password-file`,
 		Args: names("NAME"),
-		RunE: func(c *cobra.Command, args []string) error {
+		RunE: a.with(func(c *cobra.Command, f fleet, args []string) error {
 			if r := muster.Role(role); r != muster.Admin && r != muster.Viewer {
 				return usagef("--role is admin or viewer, not %q", role)
-			}
-			f, err := a.fleet()
-			if err != nil {
-				return err
 			}
 			password, err := a.secret(c.Context(), "first password of "+args[0]+": ")
 			if err != nil {
@@ -40,7 +36,7 @@ func (a *app) operatorCreate() *cobra.Command {
 				return err
 			}
 			return a.show(o, func(w io.Writer) { fmt.Fprintf(w, "%s may log in as %s\n", said(o.Name), o.Role) })
-		},
+		}),
 	}
 	c.Flags().StringVar(&role, "role", string(muster.Viewer), "admin or viewer")
 	a.complete(c, "role", string(muster.Admin), string(muster.Viewer))
@@ -53,11 +49,7 @@ func (a *app) operatorLs() *cobra.Command {
 		Short:   "List operators",
 		Example: `  muster operator ls`,
 		Args:    names(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(c *cobra.Command, f fleet, _ []string) error {
 			os, err := f.Operators(c.Context())
 			if err != nil {
 				return err
@@ -69,6 +61,6 @@ func (a *app) operatorLs() *cobra.Command {
 				}
 				grid(w, []string{"NAME", "ROLE", "CREATED", "LAST LOGIN"}, rows)
 			})
-		},
+		}),
 	}
 }

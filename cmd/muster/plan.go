@@ -58,21 +58,13 @@ each. Nothing is changed.`,
   muster registration plan-setup 8CX2P53 --layout mirror --exclude /dev/sda`,
 		Args:              names("MACHINE"),
 		ValidArgsFunction: a.completeWith(machineWords),
-		RunE: func(c *cobra.Command, args []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
-			r, err := machine(c.Context(), f, args[0])
-			if err != nil {
-				return err
-			}
+		RunE: on(a, machine, func(c *cobra.Command, f fleet, r muster.Registration) error {
 			p, err := f.PlanSetup(c.Context(), r.ServerUUID, s.request(c))
 			if err != nil {
 				return err
 			}
 			return a.show(p, func(w io.Writer) { a.drawPlan(w, r, p) })
-		},
+		}),
 	}
 	s.bind(a, c)
 	return c

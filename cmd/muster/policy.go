@@ -32,17 +32,13 @@ func (a *app) policyShow() *cobra.Command {
 		Example: `  muster policy show
   muster policy show --output json > policy.json`,
 		Args: names(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(c *cobra.Command, f fleet, _ []string) error {
 			p, err := f.BootPolicy(c.Context())
 			if err != nil {
 				return err
 			}
 			return a.show(p, func(w io.Writer) { a.drawPolicy(w, p) })
-		},
+		}),
 	}
 }
 
@@ -141,32 +137,16 @@ dns_domain, ntp_hosts); values that would not come back as they are, are refused
   muster policy set --node-config datacenter_name=east-1 --node-config ntp_hosts=10.77.0.1
   muster policy set --file policy.yaml`,
 		Args: names(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			f, err := a.fleet()
+		RunE: a.with(func(c *cobra.Command, f fleet, _ []string) error {
+			p, err := o.policy(a, c, f)
 			if err != nil {
 				return err
-			}
-			var p muster.BootPolicy
-			if o.file != "" {
-				if err := o.alone(c); err != nil {
-					return err
-				}
-				if p, err = a.readPolicy(o.file); err != nil {
-					return err
-				}
-			} else {
-				if p, err = f.BootPolicy(c.Context()); err != nil {
-					return err
-				}
-				if err := o.apply(c, &p); err != nil {
-					return err
-				}
 			}
 			if p, err = f.SetBootPolicy(c.Context(), p); err != nil {
 				return err
 			}
 			return a.show(p, func(w io.Writer) { a.drawPolicy(w, p) })
-		},
+		}),
 	}
 	f := c.Flags()
 	f.BoolVar(&o.autoEnroll, "auto-enroll", true, "machines never seen enroll by themselves")
@@ -182,6 +162,21 @@ dns_domain, ntp_hosts); values that would not come back as they are, are refused
 	must(c.RegisterFlagCompletionFunc("enrollment-pi", a.completeWith(imageWords)))
 	must(c.RegisterFlagCompletionFunc("rescue-pi", a.completeWith(imageWords)))
 	return c
+}
+
+// policy is what the flags ask for: the file's, or the present one as changed.
+func (o *policyFlags) policy(a *app, c *cobra.Command, f fleet) (muster.BootPolicy, error) {
+	if o.file != "" {
+		if err := o.alone(c); err != nil {
+			return muster.BootPolicy{}, err
+		}
+		return a.readPolicy(o.file)
+	}
+	p, err := f.BootPolicy(c.Context())
+	if err != nil {
+		return p, err
+	}
+	return p, o.apply(c, &p)
 }
 
 func (o *policyFlags) alone(c *cobra.Command) error {

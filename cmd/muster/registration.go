@@ -43,11 +43,7 @@ func (a *app) registrationLs() *cobra.Command {
   muster registration ls --state awaiting_setup
   muster registration ls --output json | jq -r '.[].server_uuid'`,
 		Args: names(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(c *cobra.Command, f fleet, _ []string) error {
 			rs, err := allRegistrations(c.Context(), f, muster.RegistrationState(state))
 			if err != nil {
 				return err
@@ -73,7 +69,7 @@ func (a *app) registrationLs() *cobra.Command {
 				}
 				grid(w, []string{"UUID", "HOST", "SERIAL", "PRODUCT", "STATE", "SEEN", "NOTE"}, rows)
 			})
-		},
+		}),
 	}
 	c.Flags().StringVar(&state, "state", "", "only machines in this state")
 	a.complete(c, "state", states(muster.RegistrationStates)...)
@@ -107,17 +103,9 @@ func (a *app) registrationShow() *cobra.Command {
   muster registration show 4c4c4544 --output json`,
 		Args:              names("MACHINE"),
 		ValidArgsFunction: a.completeWith(machineWords),
-		RunE: func(c *cobra.Command, args []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
-			r, err := machine(c.Context(), f, args[0])
-			if err != nil {
-				return err
-			}
+		RunE: on(a, machine, func(c *cobra.Command, f fleet, r muster.Registration) error {
 			return a.show(r, func(w io.Writer) { a.drawRegistration(w, r) })
-		},
+		}),
 	}
 }
 
@@ -184,21 +172,17 @@ and in /var/lib/muster-host/claim-code). The machine fetches its own key; it is
 never shown here.`,
 		Example: `  muster registration approve K7P-2QX`,
 		Args:    names("CODE"),
-		RunE: func(c *cobra.Command, args []string) error {
+		RunE: a.with(func(c *cobra.Command, f fleet, args []string) error {
 			code, err := muster.ParseClaimCode(args[0])
 			if err != nil {
 				return usagef("%v", err)
-			}
-			f, err := a.fleet()
-			if err != nil {
-				return err
 			}
 			r, err := f.ApproveCode(c.Context(), code)
 			if err != nil {
 				return err
 			}
 			return a.show(r, func(w io.Writer) { a.said1(w, r, "is approved"+cameAs(r)) })
-		},
+		}),
 	}
 }
 
@@ -227,20 +211,13 @@ func (a *app) registrationRaise(verb, shortHelp, long, done string) *cobra.Comma
 		Example:           "  muster registration " + verb + " 8CX2P53",
 		Args:              names("MACHINE"),
 		ValidArgsFunction: a.completeWith(machineWords),
-		RunE: func(c *cobra.Command, args []string) error {
-			f, err := a.fleet()
+		RunE: on(a, machine, func(c *cobra.Command, f fleet, r muster.Registration) error {
+			r, err := f.RaiseRegistration(c.Context(), r.ServerUUID, e)
 			if err != nil {
-				return err
-			}
-			r, err := machine(c.Context(), f, args[0])
-			if err != nil {
-				return err
-			}
-			if r, err = f.RaiseRegistration(c.Context(), r.ServerUUID, e); err != nil {
 				return err
 			}
 			return a.show(r, func(w io.Writer) { a.said1(w, r, done) })
-		},
+		}),
 	}
 }
 
@@ -264,25 +241,13 @@ is not there is no error.`,
 		Example:           `  muster registration rm 4c4c4544-0043-5810-8032-b8c04f503533`,
 		Args:              names("MACHINE"),
 		ValidArgsFunction: a.completeWith(machineWords),
-		RunE: func(c *cobra.Command, args []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
-			uuid, err := muster.ParseUUID(args[0])
-			if err != nil {
-				r, err := machine(c.Context(), f, args[0])
-				if err != nil {
-					return err
-				}
-				uuid = r.ServerUUID
-			}
+		RunE: on(a, uuidOf, func(c *cobra.Command, f fleet, uuid string) error {
 			if err := f.DeleteRegistration(c.Context(), uuid); err != nil {
 				return err
 			}
 			return a.show(map[string]string{"server_uuid": uuid, "deleted": "true"}, func(w io.Writer) {
 				fmt.Fprintf(w, "%s is forgotten\n", uuid)
 			})
-		},
+		}),
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	muster "muster.internal"
@@ -11,37 +12,39 @@ import (
 // page is how many rows one request brings; lists are walked page by page.
 const page = 500
 
-// allRegistrations walks every page.
-func allRegistrations(ctx context.Context, f muster.Fleet, state muster.RegistrationState) ([]muster.Registration, error) {
-	filter := muster.RegistrationFilter{State: state, Limit: page}
-	var all []muster.Registration
-	for {
-		rs, err := f.Registrations(ctx, filter)
+// everyPage walks a list to its end; key is what the page after a row is asked
+// for by.
+func everyPage[T any](next func(after string) ([]T, error), key func(T) string) ([]T, error) {
+	var all []T
+	for after := ""; ; {
+		ts, err := next(after)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, rs...)
-		if len(rs) < page {
+		all = append(all, ts...)
+		if len(ts) < page {
 			return all, nil
 		}
-		filter.After = rs[len(rs)-1].ServerUUID
+		after = key(ts[len(ts)-1])
 	}
 }
 
+func allRegistrations(ctx context.Context, f muster.Fleet, state muster.RegistrationState) ([]muster.Registration, error) {
+	return everyPage(func(after string) ([]muster.Registration, error) {
+		return f.Registrations(ctx, muster.RegistrationFilter{State: state, After: after, Limit: page})
+	}, func(r muster.Registration) string { return r.ServerUUID })
+}
+
 func allBootRecords(ctx context.Context, f muster.Fleet, state muster.BootState) ([]muster.BootRecord, error) {
-	filter := muster.BootFilter{State: state, Limit: page}
-	var all []muster.BootRecord
-	for {
-		rs, err := f.BootRecords(ctx, filter)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, rs...)
-		if len(rs) < page {
-			return all, nil
-		}
-		filter.After = rs[len(rs)-1].MAC
-	}
+	return everyPage(func(after string) ([]muster.BootRecord, error) {
+		return f.BootRecords(ctx, muster.BootFilter{State: state, After: after, Limit: page})
+	}, func(r muster.BootRecord) string { return r.MAC })
+}
+
+func allMachines(ctx context.Context, f muster.Fleet, state muster.MachineState) ([]muster.Machine, error) {
+	return everyPage(func(after string) ([]muster.Machine, error) {
+		return f.Machines(ctx, muster.MachineFilter{State: state, After: after, Limit: page})
+	}, func(m muster.Machine) string { return m.ID })
 }
 
 // machine finds the registration that ref names: a whole UUID is taken as it
@@ -73,13 +76,22 @@ func machine(ctx context.Context, f muster.Fleet, ref string) (muster.Registrati
 	return muster.Registration{}, usagef("%q names %d machines: %s", ref, len(begins), describeAll(begins))
 }
 
+// uuidOf takes a UUID as it is: its machine may be forgotten.
+func uuidOf(ctx context.Context, f muster.Fleet, ref string) (string, error) {
+	if uuid, err := muster.ParseUUID(ref); err == nil {
+		return uuid, nil
+	}
+	r, err := machine(ctx, f, ref)
+	return r.ServerUUID, err
+}
+
 func match(rs []muster.Registration, ref string) (exact, begins []muster.Registration) {
 	low := strings.ToLower(strings.TrimSpace(ref))
 	mac, macErr := muster.ParseMAC(ref)
 	for _, r := range rs {
 		switch {
 		case low != "" && (strings.ToLower(r.Serial) == low || strings.ToLower(r.Hostname) == low),
-			macErr == nil && contains(r.MACs, mac):
+			macErr == nil && slices.Contains(r.MACs, mac):
 			exact = append(exact, r)
 		case len(low) >= 4 && strings.HasPrefix(r.ServerUUID, low):
 			begins = append(begins, r)
@@ -130,7 +142,7 @@ func nic(ctx context.Context, f muster.Fleet, ref string) (string, error) {
 	}
 	var macs []string
 	for _, r := range recs {
-		if r.ServerUUID == m.ServerUUID || contains(m.MACs, r.MAC) {
+		if r.ServerUUID == m.ServerUUID || slices.Contains(m.MACs, r.MAC) {
 			macs = append(macs, r.MAC)
 		}
 	}
@@ -150,13 +162,4 @@ func callable(r muster.Registration) string {
 		return said(r.Serial)
 	}
 	return r.ServerUUID
-}
-
-func contains(ss []string, s string) bool {
-	for _, t := range ss {
-		if t == s {
-			return true
-		}
-	}
-	return false
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 
@@ -41,7 +40,7 @@ old hardware is disabled in the same moment.`,
   muster token issue --as 0197a3c2-6d1b-7cc0-9d5e-2f1f6f0c9a11
   umask 077; muster token issue > token; scp token new-machine:`,
 		Args: names(),
-		RunE: func(c *cobra.Command, _ []string) error {
+		RunE: a.with(func(c *cobra.Command, f fleet, _ []string) error {
 			if expires != "" {
 				d, err := parseDays(expires)
 				if err != nil {
@@ -49,28 +48,17 @@ old hardware is disabled in the same moment.`,
 				}
 				n.ExpiresIn = int(d.Seconds())
 			}
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
 			t, err := f.IssueEnrolmentToken(c.Context(), n)
 			if err != nil {
 				return err
 			}
-			var lost error
-			err = a.show(t, func(w io.Writer) {
-				fmt.Fprintf(a.stderr, "enrolment token %s, good once, expires %s; it is not shown again\n", t.ID, a.ago(&t.ExpiresAt))
-				if t.ComesAs != nil {
-					fmt.Fprintf(a.stderr, "%s\n", t.ComesAs.Why)
-				}
-				_, lost = fmt.Fprintln(w, t.Token)
-			})
-			if err = errors.Join(err, lost); err != nil {
-				return &hinted{fmt.Errorf("enrolment token %s was issued, but could not be written: %w", t.ID, err),
-					"nobody has it: muster token revoke " + t.ID}
+			about := fmt.Sprintf("enrolment token %s, good once, expires %s; it is not shown again", t.ID, a.ago(&t.ExpiresAt))
+			if t.ComesAs != nil {
+				about += "\n" + t.ComesAs.Why
 			}
-			return nil
-		},
+			return a.handOver(t, t.Token, about,
+				fmt.Sprintf("enrolment token %s was issued, but could not be written", t.ID), "nobody has it: muster token revoke "+t.ID)
+		}),
 	}
 	f := c.Flags()
 	f.StringVar(&n.Comment, "comment", "", "what it is for")
@@ -84,11 +72,7 @@ func (a *app) tokenLs() *cobra.Command {
 		Use: "ls", Short: "List tokens, without their secrets",
 		Example: "  muster token ls",
 		Args:    names(),
-		RunE: func(c *cobra.Command, _ []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(c *cobra.Command, f fleet, _ []string) error {
 			ts, err := f.EnrolmentTokens(c.Context())
 			if err != nil {
 				return err
@@ -108,7 +92,7 @@ func (a *app) tokenLs() *cobra.Command {
 				}
 				grid(w, []string{"ID", "STATE", "BY", "ISSUED", "EXPIRES", "USED BY", "AS NODE", "COMMENT"}, rows)
 			})
-		},
+		}),
 	}
 }
 
@@ -117,17 +101,13 @@ func (a *app) tokenRevoke() *cobra.Command {
 		Use: "revoke ID", Short: "End a token that was not used",
 		Example: "  muster token revoke q2qywnguwzb4",
 		Args:    names("ID"),
-		RunE: func(c *cobra.Command, args []string) error {
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
+		RunE: a.with(func(c *cobra.Command, f fleet, args []string) error {
 			if err := f.RevokeEnrolmentToken(c.Context(), args[0]); err != nil {
 				return err
 			}
 			return a.show(map[string]string{"id": args[0], "revoked": "true"}, func(w io.Writer) {
 				fmt.Fprintf(w, "enrolment token %s is revoked\n", args[0])
 			})
-		},
+		}),
 	}
 }

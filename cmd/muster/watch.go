@@ -37,22 +37,13 @@ booter knows: that the script was taken, sent, and since when it runs.`,
   muster registration watch 8CX2P53 --output json | jq -r .text`,
 		Args:              names("MACHINE"),
 		ValidArgsFunction: a.completeWith(machineWords),
-		RunE: func(c *cobra.Command, args []string) error {
-			ctx := c.Context()
-			f, err := a.fleet()
+		RunE: on(a, machine, func(c *cobra.Command, f fleet, r muster.Registration) error {
+			epoch, err := a.epochToWatch(c.Context(), f, r)
 			if err != nil {
 				return err
 			}
-			r, err := machine(ctx, f, args[0])
-			if err != nil {
-				return err
-			}
-			epoch, err := a.epochToWatch(ctx, f, r)
-			if err != nil {
-				return err
-			}
-			return a.watchSetup(ctx, f, r.ServerUUID, epoch)
-		},
+			return a.watchSetup(c.Context(), f, r.ServerUUID, epoch)
+		}),
 	}
 }
 
@@ -249,22 +240,14 @@ lines, and the ends of what the script said. Secrets are struck out.`,
   muster registration log --operation 0190f3a5-7e1c-7c3e-9d5a-0242ac120002 --output json`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completeWith(machineWords),
-		RunE: func(c *cobra.Command, args []string) error {
+		RunE: a.with(func(c *cobra.Command, f fleet, args []string) error {
 			if (len(args) == 1) == (q.OperationID != "") {
 				return usagef("name the machine, or an operation with --operation")
 			}
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
 			if len(args) == 1 {
 				var err error
-				if q.ServerUUID, err = muster.ParseUUID(args[0]); err != nil { // one that was forgotten has its UUID only
-					r, err := machine(c.Context(), f, args[0])
-					if err != nil {
-						return err
-					}
-					q.ServerUUID = r.ServerUUID
+				if q.ServerUUID, err = uuidOf(c.Context(), f, args[0]); err != nil {
+					return err
 				}
 			}
 			l, err := f.InstallLog(c.Context(), q)
@@ -272,7 +255,7 @@ lines, and the ends of what the script said. Secrets are struck out.`,
 				return err
 			}
 			return a.show(l, func(w io.Writer) { a.drawLog(w, l) })
-		},
+		}),
 	}
 	c.Flags().Int64Var(&q.Epoch, "epoch", 0, "of this setup; 0: the newest")
 	c.Flags().StringVar(&q.OperationID, "operation", "", "of this operation")

@@ -48,7 +48,7 @@ func (a *app) windowOpen() *cobra.Command {
 		Example: `  muster window open auto-approve --for 2h --count 10
   muster window open enrollment --for 30m`,
 		Args: names("KIND"), ValidArgsFunction: windowWords,
-		RunE: func(c *cobra.Command, args []string) error {
+		RunE: a.with(func(c *cobra.Command, f fleet, args []string) error {
 			k, err := windowKind(args[0])
 			if err != nil {
 				return err
@@ -64,10 +64,6 @@ func (a *app) windowOpen() *cobra.Command {
 			if c.Flags().Changed("count") {
 				n.Count = &count
 			}
-			f, err := a.fleet()
-			if err != nil {
-				return err
-			}
 			w, err := f.OpenWindow(c.Context(), k, n)
 			if err != nil {
 				return err
@@ -76,7 +72,7 @@ func (a *app) windowOpen() *cobra.Command {
 				fmt.Fprintf(a.stderr, "a window is open for 24 hours at most: that is what was set, not %s\n", life)
 			}
 			return a.show(w, func(out io.Writer) { fmt.Fprintln(out, a.windowLine(w)) })
-		},
+		}),
 	}
 	c.Flags().StringVar(&life, "for", "", "how long: 30m, 2h (at most 24h)")
 	c.Flags().IntVar(&count, "count", 0, "for how many machines (default: as many as come)")
@@ -124,7 +120,7 @@ func (a *app) windowShow() *cobra.Command {
 			return nil
 		},
 		ValidArgsFunction: windowWords,
-		RunE: func(c *cobra.Command, args []string) error {
+		RunE: a.with(func(c *cobra.Command, f fleet, args []string) error {
 			kinds := muster.WindowKinds
 			if len(args) == 1 {
 				k, err := windowKind(args[0])
@@ -132,10 +128,6 @@ func (a *app) windowShow() *cobra.Command {
 					return err
 				}
 				kinds = []muster.WindowKind{k}
-			}
-			f, err := a.fleet()
-			if err != nil {
-				return err
 			}
 			ws := []muster.Window{}
 			for _, k := range kinds {
@@ -154,7 +146,7 @@ func (a *app) windowShow() *cobra.Command {
 					fmt.Fprintln(out, a.windowLine(w))
 				}
 			})
-		},
+		}),
 	}
 }
 
@@ -163,12 +155,8 @@ func (a *app) windowClose() *cobra.Command {
 		Use: "close KIND", Short: "Close a window; one that is closed stays closed",
 		Example: "  muster window close auto-approve",
 		Args:    names("KIND"), ValidArgsFunction: windowWords,
-		RunE: func(c *cobra.Command, args []string) error {
+		RunE: a.with(func(c *cobra.Command, f fleet, args []string) error {
 			k, err := windowKind(args[0])
-			if err != nil {
-				return err
-			}
-			f, err := a.fleet()
 			if err != nil {
 				return err
 			}
@@ -180,6 +168,6 @@ func (a *app) windowClose() *cobra.Command {
 				return err
 			}
 			return a.show(w, func(out io.Writer) { fmt.Fprintln(out, a.windowLine(w)) })
-		},
+		}),
 	}
 }
