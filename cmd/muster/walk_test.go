@@ -372,6 +372,9 @@ func realign(out string) string {
 		rows := [][]string{cells}
 		for ; end < len(lines) && len(cells) > 1; end++ {
 			next := cellBreak.Split(strings.TrimRight(lines[end], "\n"), -1)
+			if strings.ToUpper(lines[i]) == lines[i] && len(next) == len(cells)-1 && len(next) > 1 {
+				next = append(next, "") // the last column is empty here
+			}
 			if len(next) != len(cells) {
 				break
 			}
@@ -383,17 +386,15 @@ func realign(out string) string {
 			continue
 		}
 		for _, row := range rows {
+			padded := make([]string, len(row))
 			for c, cell := range row {
 				width := 0
 				for _, r := range rows {
 					width = max(width, len([]rune(r[c])))
 				}
-				if c == len(row)-1 {
-					b.WriteString(cell + "\n")
-				} else {
-					b.WriteString(cell + strings.Repeat(" ", width-len([]rune(cell))+2))
-				}
+				padded[c] = cell + strings.Repeat(" ", width-len([]rune(cell))+2)
 			}
+			b.WriteString(strings.TrimRight(strings.Join(padded, ""), " ") + "\n")
 		}
 		i = end
 	}
