@@ -74,13 +74,16 @@ type API struct {
 	spec    []byte        // the OpenAPI document
 	large   chan struct{} // strangers' large bodies under way
 	streams chan struct{} // event streams under way
+	polls   chan struct{} // long polls that wait
+	strange chan struct{} // those of strangers
 	drain   context.Context
 	stop    context.CancelFunc
 }
 
 // New makes an API on a service.
 func New(svc Service, o Options) *API {
-	a := &API{svc: svc, log: o.Log, mux: http.NewServeMux(), large: make(chan struct{}, largeAtOnce), streams: make(chan struct{}, streamsAtOnce)}
+	a := &API{svc: svc, log: o.Log, mux: http.NewServeMux(), large: make(chan struct{}, largeAtOnce),
+		streams: make(chan struct{}, streamsAtOnce), polls: make(chan struct{}, pollsAtOnce), strange: make(chan struct{}, pollsAtOnce)}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
 	}

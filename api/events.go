@@ -70,7 +70,7 @@ func (a *API) events(_ context.Context, s Session, in *eventsQuery) (func(huma.C
 	select {
 	case a.streams <- struct{}{}:
 	default:
-		return nil, (*muster.Problem)(unavailable("too many event streams at once; come again"))
+		return nil, (*muster.Problem)(unavailable(fmt.Sprintf("too many event streams at once (%d); come again", streamsAtOnce)))
 	}
 	return func(ctx huma.Context) {
 		defer func() { <-a.streams }()
@@ -114,19 +114,21 @@ func (o *wire) event(e muster.FeedEvent) error {
 
 func (a *API) follow(hc huma.Context, s Session, q muster.EventQuery) {
 	r, w := humago.Unwrap(hc)
-	ctx, end := a.untilDrained(r.Context())
+	ctx, end := a.untilDrained(hc.Context())
+	defer end()
+	ctx, end = a.whileTrusted(ctx)
 	defer end()
 	o := &wire{w: w, ctl: http.NewResponseController(w)}
 	err := s.Events(ctx, q, func(e muster.FeedEvent) error {
 		if e.Kind != "" {
 			return o.event(e)
 		}
-		if err := a.stillWelcome(ctx, hc); err != nil {
-			return err
-		}
 		// An id without data moves the reader's place, and is no event.
 		return o.write(": so far\nid: %d\n\n", e.ID)
 	})
+	if lost := distrusted(ctx); lost != nil {
+		err = lost
+	}
 	var p *muster.Problem
 	switch {
 	case r.Context().Err() != nil:
@@ -143,22 +145,4 @@ func (a *API) follow(hc huma.Context, s Session, q muster.EventQuery) {
 	if data, err := json.Marshal(p); err == nil {
 		o.write("event: end\ndata: %s\n\n", data)
 	}
-}
-
-// stillWelcome asks again who the reader is: a key that was revoked, and a
-// token that has expired, end the stream at the next mark.
-func (a *API) stillWelcome(ctx context.Context, hc huma.Context) error {
-	bearer, _ := bearerOf(hc.Header("Authorization"))
-	c, err := a.svc.Authenticate(ctx, bearer, source(hc.RemoteAddr()))
-	if err != nil {
-		return a.problem(ctx, err)
-	}
-	if acts, _ := hc.Operation().Metadata[actionsKey].([]muster.Action); !mayAny(c, acts) {
-		return muster.Problemf(muster.CodeForbidden, "%s may not follow events any more", reach(c))
-	}
-	return nil
-}
-
-func (a *API) problem(ctx context.Context, err error) *muster.Problem {
-	return (*muster.Problem)(a.problemOf(ctx, err))
 }

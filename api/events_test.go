@@ -7,7 +7,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -130,23 +132,10 @@ func TestEventsOnTheWire(t *testing.T) {
 	}
 }
 
-// fickle knows a key once, and then no more.
-type fickle struct {
-	*fake
-	asked atomic.Int32
-}
-
-func (f *fickle) Authenticate(c ctx, bearer, source string) (muster.Caller, error) {
-	if f.asked.Add(1) > 1 {
-		bearer = "revoked"
-	}
-	return f.fake.Authenticate(c, bearer, source)
-}
-
 // TestStreamEndsWithItsKey: a stream does not outlive the credential that
-// opened it by more than a mark.
+// opened it, also when nothing happens.
 func TestStreamEndsWithItsKey(t *testing.T) {
-	f := &fickle{fake: new(fake)}
+	f := &fickle{fake: new(fake), revoked: make(chan struct{})}
 	r := httptest.NewRequest("GET", "/v1/events?subject=never", nil) // would go on for ever
 	r.Header.Set("Authorization", "Bearer viewer")
 	w := httptest.NewRecorder()
@@ -154,4 +143,127 @@ func TestStreamEndsWithItsKey(t *testing.T) {
 	if b := w.Body.String(); strings.Count(b, "data: ") != 3 || !strings.Contains(b, "event: end\ndata: {\"title\":\"unauthenticated\"") {
 		t.Errorf("%s", b)
 	}
+}
+
+// fickle trusts a bearer until it was told what there was.
+type fickle struct {
+	*fake
+	revoked chan struct{}
+}
+
+func (f *fickle) As(muster.Caller) api.Session { return told{session{f.fake}, f.revoked} }
+
+type told struct {
+	session
+	all chan struct{}
+}
+
+func (s told) Events(c ctx, q muster.EventQuery, f func(muster.FeedEvent) error) error {
+	return s.session.Events(c, q, func(e muster.FeedEvent) error {
+		if err := f(e); err != nil || e.Kind != "" {
+			return err
+		}
+		close(s.all)
+		return nil
+	})
+}
+
+func (f *fickle) Trusted(c ctx, _, _ string) error {
+	select {
+	case <-f.revoked:
+		return muster.Problemf(muster.CodeUnauthenticated, "this key is not known, has expired or was revoked")
+	case <-c.Done():
+		return nil
+	}
+}
+
+// TestPlacesAreBounded: past the bound of what may be held open the answer is
+// 503 and when to come again, nobody waits at the door; and a place that is left
+// is another's.
+func TestPlacesAreBounded(t *testing.T) {
+	for _, c := range []struct {
+		name, path, bearer string
+		bound              int
+		other, otherBearer string // still answered
+	}{
+		{"event streams", "/v1/events?subject=never", "viewer", 256, "/v1/audit?subject=never&wait=0", "viewer"},
+		{"long polls", "/v1/audit?subject=never&wait=60", "viewer", 4096, "/v1/agent/register/status?poll_token=t&wait=1", ""},
+		{"long polls of strangers", "/v1/agent/register/status?poll_token=never&wait=60", "", 4096, "/v1/audit?wait=1", "viewer"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := &patient{fake: new(fake)}
+			a := api.New(f, api.Options{})
+			ask := func(ctx context.Context, path, bearer string) *httptest.ResponseRecorder {
+				r := httptest.NewRequestWithContext(ctx, "GET", path, nil)
+				if bearer != "" {
+					r.Header.Set("Authorization", "Bearer "+bearer)
+				}
+				w := httptest.NewRecorder()
+				a.ServeHTTP(w, r)
+				return w
+			}
+			ctx, end := context.WithCancel(t.Context())
+			var held sync.WaitGroup
+			defer held.Wait()
+			defer end()
+			for range c.bound {
+				held.Go(func() { ask(ctx, c.path, c.bearer) })
+			}
+			for f.waiting.Load() < int64(c.bound) {
+				runtime.Gosched()
+			}
+			w := ask(t.Context(), c.path, c.bearer)
+			if w.Code != 503 || w.Header().Get("Retry-After") != "1" || w.Header().Get("Content-Type") != "application/problem+json" {
+				t.Errorf("past the bound: %d %v %s", w.Code, w.Header(), w.Body)
+			}
+			if w := ask(t.Context(), c.other, c.otherBearer); w.Code != 200 {
+				t.Errorf("%s: %d %s", c.other, w.Code, w.Body)
+			}
+			end()
+			held.Wait()
+			ctx, end = context.WithCancel(t.Context())
+			defer end()
+			held.Go(func() { ask(ctx, c.path, c.bearer) })
+			for f.waiting.Load() < int64(c.bound)+1 {
+				runtime.Gosched()
+			}
+		})
+	}
+}
+
+// patient counts those that wait for ever.
+type patient struct {
+	*fake
+	waiting atomic.Int64
+}
+
+func (p *patient) As(muster.Caller) api.Session { return waitingRoom{session{p.fake}, p} }
+
+type waitingRoom struct {
+	session
+	p *patient
+}
+
+func (r waitingRoom) wait(c ctx) error {
+	r.p.waiting.Add(1)
+	<-c.Done()
+	return c.Err()
+}
+
+func (r waitingRoom) Events(c ctx, _ muster.EventQuery, _ func(muster.FeedEvent) error) error {
+	return r.wait(c)
+}
+
+func (r waitingRoom) Audit(c ctx, q muster.AuditFilter) ([]muster.AuditEntry, error) {
+	if q.Subject == "never" && q.Wait > 0 {
+		return nil, r.wait(c)
+	}
+	return nil, nil
+}
+
+func (r waitingRoom) RegisterStatus(c ctx, token string, _ time.Duration) (muster.RegisterStatus, error) {
+	if token == "never" {
+		return muster.RegisterStatus{}, r.wait(c)
+	}
+	return muster.RegisterStatus{}, nil
 }

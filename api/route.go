@@ -28,6 +28,11 @@ const (
 	largeAtOnce = 16
 )
 
+// pollsAtOnce is how many requests may wait for something to happen. Strangers,
+// who wait for their approval, have as many of their own: they must not keep
+// booters and people from waiting.
+const pollsAtOnce = 4096
+
 // bodyTimeout bounds how long a JSON body may take to arrive.
 const bodyTimeout = 30 * time.Second
 
@@ -44,7 +49,10 @@ type op struct {
 
 func may(acts ...muster.Action) []muster.Action { return acts }
 
-const actionsKey = "x-muster-actions"
+const (
+	actionsKey = "x-muster-actions"
+	longKey    = "long"
+)
 
 func (o op) operation() huma.Operation {
 	limit := o.limit
@@ -57,7 +65,7 @@ func (o op) operation() huma.Operation {
 		DefaultStatus:   o.status,
 		MaxBodyBytes:    limit + 1, // huma refuses a body of exactly this size
 		BodyReadTimeout: bodyTimeout,
-		Metadata:        map[string]any{actionsKey: o.acts},
+		Metadata:        map[string]any{actionsKey: o.acts, longKey: o.long},
 		Extensions:      map[string]any{actionsKey: o.acts},
 	}
 	if !mayAny(muster.Caller{}, o.acts) {
@@ -195,22 +203,45 @@ func (a *API) admit(ctx huma.Context, next func(huma.Context)) {
 		a.refuse(ctx, muster.Problemf(muster.CodeForbidden, "%s may not do this (%s)", reach(caller), acts[0]))
 		return
 	}
-	switch size, limit := sizeOf(ctx), ctx.Operation().MaxBodyBytes-1; {
-	case !takesJSON(ctx.Operation()):
-	case size > limit: // said in advance: refused unread
-		a.refuse(ctx, muster.Problemf(muster.CodeTooLarge, "%s", sentence(http.StatusRequestEntityTooLarge, "")))
+	leave, p := a.place(ctx, caller)
+	if p != nil {
+		a.refuse(ctx, p)
 		return
-	case caller.Operator == "" && caller.KeyID == "" && limit > largeBody && (size < 0 || size > largeBody):
-		select {
-		case a.large <- struct{}{}:
-			defer func() { <-a.large }()
-		default:
-			a.refuse(ctx, (*muster.Problem)(unavailable("too many large requests at once; come again")))
-			return
-		}
 	}
+	defer leave()
 	next(huma.WithValue(ctx, sessionKey{}, a.svc.As(caller)))
 }
+
+// place finds room for a request that is large or waits: of each there are only
+// so many at once.
+func (a *API) place(ctx huma.Context, caller muster.Caller) (leave func(), p *muster.Problem) {
+	stranger := caller.Operator == "" && caller.KeyID == ""
+	size, limit := sizeOf(ctx), ctx.Operation().MaxBodyBytes-1
+	long, _ := ctx.Operation().Metadata[longKey].(bool)
+	var room chan struct{}
+	why := "too many requests wait at once; come again, or ask without wait"
+	switch {
+	case takesJSON(ctx.Operation()) && size > limit: // said in advance: refused unread
+		return nil, muster.Problemf(muster.CodeTooLarge, "%s", sentence(http.StatusRequestEntityTooLarge, ""))
+	case takesJSON(ctx.Operation()) && stranger && limit > largeBody && (size < 0 || size > largeBody):
+		room, why = a.large, "too many large requests at once; come again"
+	case !long || !waits(ctx.Query("wait")):
+		return func() {}, nil
+	case stranger:
+		room = a.strange
+	default:
+		room = a.polls
+	}
+	select {
+	case room <- struct{}{}:
+		return func() { <-room }, nil
+	default:
+		return nil, (*muster.Problem)(unavailable(why))
+	}
+}
+
+// waits tells whether a long poll is asked to wait at all.
+func waits(seconds string) bool { return seconds != "" && seconds != "0" }
 
 // takesJSON is false for what has no body and for blobs, which have no limit.
 func takesJSON(o *huma.Operation) bool {

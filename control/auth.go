@@ -11,22 +11,36 @@ import (
 	"muster.internal/store"
 )
 
-// Authenticate implements api.Service. A secret that is known to be right is
-// never slowed down by who else shares its address.
+// Authenticate implements api.Service. A secret is looked at before its source
+// is judged, so that one that is right is never refused for its neighbours:
+// only what fails is counted, and told to wait. That gives guessers nothing, for
+// a secret is 256 random bits, and costs a hash and a look at one row.
 func (c *Control) Authenticate(ctx context.Context, bearer, source string) (muster.Caller, error) {
 	now := c.now()
+	caller, err := c.whose(ctx, now, bearer, source)
+	if muster.IsCode(err, muster.CodeUnauthenticated) {
+		err = c.secrets.fail(now, source, err)
+	}
+	return caller, err
+}
+
+// whose finds who speaks with a secret. Sources that fail too often share a few
+// places at the store: they must not keep the others from it.
+func (c *Control) whose(ctx context.Context, now time.Time, bearer, source string) (muster.Caller, error) {
 	if caller, ok := c.keys.get(ctx, now, bearer); ok {
 		caller.Source = source
 		return caller, nil
 	}
-	if err := c.logins.check(now, source); err != nil {
-		return muster.Caller{}, err
+	if c.secrets.check(now, source) != nil {
+		select {
+		case c.doubted <- struct{}{}:
+			defer func() { <-c.doubted }()
+		case <-ctx.Done():
+			return muster.Caller{}, ctx.Err()
+		}
 	}
 	mark := c.keys.mark()
 	caller, until, err := c.store.AuthenticateUntil(ctx, now, bearer, source)
-	if muster.IsCode(err, muster.CodeUnauthenticated) {
-		c.logins.failed(now, source)
-	}
 	if err == nil {
 		c.keys.put(now, mark, bearer, caller, until)
 	}
@@ -38,16 +52,22 @@ func (s session) Login(ctx context.Context, l muster.Login) (muster.Token, error
 	// Counted by name, too: one guesser with many addresses must not get at one
 	// operator. But guessers must not lock the operator out, either: an address
 	// from which this operator came in before is not held to it.
-	forgive := func() {}
-	if !s.welcome.is(l.Name, s.by.Source) {
+	forgive, known := func() {}, s.welcome.is(l.Name, s.by.Source)
+	if !known {
 		f, err := s.names.enter(now, "operator "+l.Name, false)
 		if err != nil {
 			return muster.Token{}, err
 		}
 		forgive = f
 	}
-	// So are those that are under way at the same moment from one address.
-	right, err := s.logins.enter(now, s.by.Source, false)
+	// So are those that are under way at the same moment from one address. There
+	// it is those of one name, where that operator came in before: people behind
+	// one address must not lock each other out.
+	from := neighbourhood(s.by.Source)
+	if known {
+		from += " " + l.Name
+	}
+	right, err := s.logins.enter(now, from, false)
 	if err != nil {
 		forgive()
 		return muster.Token{}, err

@@ -64,7 +64,9 @@ type Control struct {
 	authority  *Authority
 	keys       *authCache
 	locks      []*lock
-	logins     *guard        // passwords and secrets
+	secrets    *guard        // keys and operators' tokens
+	doubted    chan struct{} // secrets being looked up for sources that fail too often
+	logins     *guard        // passwords
 	names      *guard        // passwords, by operator
 	welcome    *welcome      // addresses from which operators came in
 	approvers  *welcome      // and from which they approved claim codes
@@ -108,7 +110,9 @@ func Open(ctx context.Context, cfg Config) (*Control, error) {
 		cfg.Beat = 30 * time.Second
 	}
 	c := &Control{cfg: cfg, log: cfg.Log, now: cfg.Now, hashing: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
-		logins: newGuard("failed attempts", pace{6 * time.Second, 10}, pace{time.Second / 20, 200}),
+		secrets: newGuard("wrong keys and tokens", pace{6 * time.Second, 10}, pace{time.Second / 20, 200}),
+		doubted: make(chan struct{}, 2),
+		logins:  newGuard("failed attempts", pace{6 * time.Second, 10}, pace{time.Second / 20, 200}),
 		// One address can fail once in six seconds: it takes many to use up an
 		// operator's share.
 		names:   newGuard("failed attempts at this operator", pace{time.Second, 60}, pace{time.Second / 200, 2000}),

@@ -33,8 +33,9 @@ func (p pace) add(d debt, now time.Time) debt {
 }
 
 // A guard counts failures per source and in all, and refuses a source that
-// fails too often before its next guess is looked at. An IPv6 source is its
-// /64, which one guesser has whole.
+// fails too often: what can be guessed (enter, check) before it is looked at,
+// secrets that cannot (fail) after it turned out to be wrong. An IPv6 source is
+// its /64, which one guesser has whole.
 //
 // When failures in all are too many, a soft guard refuses every source that has
 // failed lately, and nobody else: a crowd of guessers must not lock out those
@@ -90,6 +91,20 @@ func (g *guard) failed(now time.Time, source string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.book(now, neighbourhood(source))
+}
+
+// fail counts a failure that was found out before the source was judged, and
+// says what to answer: why it failed, or, to a source that fails too often, how
+// long to wait.
+func (g *guard) fail(now time.Time, source string, why error) error {
+	source = neighbourhood(source)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.refusal(now, source, false); err != nil {
+		return err
+	}
+	g.book(now, source)
+	return why
 }
 
 // enter counts an attempt as a failure before it is made, so that no number of

@@ -179,6 +179,13 @@ func (s *Store) Enrol(ctx context.Context, now time.Time, by muster.Caller, q mu
 	if err != nil {
 		return reply, err
 	}
+	// Wrong tokens are told so by a reading: guessers must not take up the lane.
+	if err := s.read(ctx, "looking at an enrolment token", func(r *reading) error {
+		_, err := redeemable(r, q.TokenID, secret, now)
+		return err
+	}); err != nil {
+		return reply, err
+	}
 	uuid, what, err := read(q.ServerUUID, q.Sysinfo)
 	if err != nil {
 		return reply, err
@@ -210,16 +217,22 @@ func checkEnrol(q muster.EnrolRequest) (secret []byte, err error) {
 	return secret, nil
 }
 
+// redeemable finds the token that this is the secret of, used or not.
+func redeemable(from source, id string, secret []byte, now time.Time) (enrolment, error) {
+	e, found, err := findEnrolment(from, id, now)
+	if err == nil && (!equal(e.secretHash, hashed(string(secret))) || !found) {
+		err = muster.Problemf(muster.CodeUnauthenticated, "this enrolment token is not known: have an operator issue one (muster token issue)")
+	}
+	return e, err
+}
+
 // enrol redeems a token. Whoever does not hold the secret learns nothing; who
 // does is told exactly why not. A token that lets nobody in stays good. Refused
 // is apart from the error, because the newcomer that it leads to is kept.
 func (t *tx) enrol(uuid string, q muster.EnrolRequest, secret []byte, what said) (reply muster.EnrolReply, refused, err error) {
-	e, found, err := findEnrolment(t, q.TokenID, t.now)
+	e, err := redeemable(t, q.TokenID, secret, t.now)
 	if err != nil {
 		return reply, nil, err
-	}
-	if !equal(e.secretHash, hashed(string(secret))) || !found {
-		return reply, nil, muster.Problemf(muster.CodeUnauthenticated, "this enrolment token is not known: have an operator issue one (muster token issue)")
 	}
 	m, err := t.load(uuid)
 	if err != nil {
