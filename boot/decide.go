@@ -99,45 +99,45 @@ type Decision struct {
 
 const defaultLease = 3600
 
-// Decide is the rules, top to bottom: the first that applies wins. A nil record
-// is a machine that was never heard of. Whoever holds a served record's address
+// Decide is the rules, top to bottom: the first that applies wins. A nil machine
+// is one that was never heard of. Whoever holds a served record's address
 // keeps it, whatever is wrong with what it would boot.
-func Decide(q Request, rec *muster.BootRecord, pol *muster.BootPolicy, env Env) Decision {
+func Decide(q Request, m *Machine, pol *Policy, env Env) Decision {
 	var set Quirks
 	if q.Via == DHCP {
 		set = q.quirks()
 	}
-	d := decide(&q, rec, pol, &env)
+	d := decide(&q, m, pol, &env)
 	if !d.Serve && d.Holder && d.Reason.ofBoot() {
 		q.AddressOnly = true
-		d = decide(&q, rec, pol, &env)
+		d = decide(&q, m, pol, &env)
 	}
 	d.Quirks = set
 	return d
 }
 
-func decide(q *Request, rec *muster.BootRecord, pol *muster.BootPolicy, env *Env) Decision {
+func decide(q *Request, m *Machine, pol *Policy, env *Env) Decision {
 	d := Decision{MAC: q.MAC, Stage: q.Want, Arch: q.Arch, Class: q.Class}
-	if rec != nil {
-		d.State = rec.State
+	if m != nil {
+		d.State = m.State
 	}
 	if q.Via == DHCP {
-		d.Holder = q.renews() && rec != nil && q.Claimed == parse4(rec.Address)
+		d.Holder = q.renews() && m.Reserves(q.Claimed)
 		if r := d.message(q, pol, env); r != Served {
 			return d.silent(r)
 		}
-	} else if rec != nil && !q.HasArch {
-		d.Arch = uint16(rec.Arch)
+	} else if m != nil && !q.HasArch {
+		d.Arch = uint16(m.Arch)
 	}
-	r := d.mode(rec, env.Now)
+	r := d.mode(m, env.Now)
 	if r == Served {
 		r = d.machine(q, env)
 	}
 	if r == Served {
-		r = d.image(rec, pol, env)
+		r = d.image(m, pol, env)
 	}
 	if r == Served {
-		r = d.address(q, rec, pol, env)
+		r = d.address(q, m, pol, env)
 	}
 	if r == Served {
 		r = d.again(env)
@@ -156,7 +156,7 @@ func (d Decision) silent(r Reason) Decision {
 
 // message: is this DHCP message one that a boot server answers? Never with a
 // NAK: another server's clients are left alone.
-func (d *Decision) message(q *Request, pol *muster.BootPolicy, env *Env) Reason {
+func (d *Decision) message(q *Request, pol *Policy, env *Env) Reason {
 	if q.ServerID.IsValid() && q.ServerID != env.Server && !env.Proxy {
 		d.Sight = q.boots() && q.Type == dhcp.Request
 		return OtherServer
@@ -209,22 +209,22 @@ func (d *Decision) shape(q *Request) {
 }
 
 // mode: what may this machine boot at all? Rescue goes before every state.
-func (d *Decision) mode(rec *muster.BootRecord, now time.Time) Reason {
+func (d *Decision) mode(m *Machine, now time.Time) Reason {
 	switch {
-	case rec == nil:
+	case m == nil:
 		return Unknown
-	case rec.Mode == muster.RescueMode && rec.RescueUntil != nil && now.Before(*rec.RescueUntil):
+	case m.Mode == muster.RescueMode && m.RescueUntil != nil && now.Before(*m.RescueUntil):
 		d.Mode, d.Rule = Rescue, RuleRescue
-	case rec.State == muster.Enrolling:
+	case m.State == muster.Enrolling:
 		d.Mode, d.Rule = Enroll, RuleEnrolling
-		if rec.AwaitsUUID && (d.Stage == Script || d.Stage == File) {
+		if m.AwaitsUUID && (d.Stage == Script || d.Stage == File) {
 			return AwaitingUUID
 		}
-	case rec.State == muster.Enrolled:
+	case m.State == muster.Enrolled:
 		d.Mode, d.Rule = Node, RuleEnrolled
-	case rec.State == muster.BootDecommissioned:
+	case m.State == muster.BootDecommissioned:
 		return Decommissioned
-	case rec.Probe:
+	case m.Probe:
 		d.Mode, d.Rule = Probe, RuleProbe
 		if d.Stage == Script || d.Stage == File {
 			return Probing
@@ -261,15 +261,15 @@ func (d *Decision) machine(q *Request, env *Env) Reason {
 }
 
 // image: which one, and can it be served?
-func (d *Decision) image(rec *muster.BootRecord, pol *muster.BootPolicy, env *Env) Reason {
+func (d *Decision) image(m *Machine, pol *Policy, env *Env) Reason {
 	switch d.Mode {
 	case Enroll:
 		d.Named = pol.EnrollmentPI
 	case Node:
-		d.Named = rec.AssignedPI
+		d.Named = m.AssignedPI
 	case Rescue:
 		if d.Named = pol.RescuePI; d.Named == nil {
-			d.Named = rec.AssignedPI
+			d.Named = m.AssignedPI
 		}
 		if d.Named == nil {
 			d.Named = pol.EnrollmentPI
@@ -297,7 +297,7 @@ func (d *Decision) image(rec *muster.BootRecord, pol *muster.BootPolicy, env *En
 		return NoVariant
 	}
 	if d.Mode != Rescue {
-		for _, a := range rec.KernelArgs {
+		for _, a := range m.KernelArgs {
 			if argFault(a) != "" {
 				return BadArgs
 			}
@@ -309,52 +309,20 @@ func (d *Decision) image(rec *muster.BootRecord, pol *muster.BootPolicy, env *En
 // address: the reserved one, and what belongs to it. The record's networking
 // goes before its network, but the address is always the reserved one: the
 // boot bus knows a machine by it.
-func (d *Decision) address(q *Request, rec *muster.BootRecord, pol *muster.BootPolicy, env *Env) Reason {
+func (d *Decision) address(q *Request, m *Machine, pol *Policy, env *Env) Reason {
 	if env.Proxy {
 		return Served
 	}
-	a, err := netip.ParseAddr(rec.Address)
-	if err != nil || !a.Is4() {
+	if !m.address.IsValid() {
 		return NoAddress
 	}
-	bits, dns := -1, []string(nil)
-	d.Lease, d.NodeConfig = defaultLease, pol.NodeConfig
-	for i := range pol.Networks {
-		n := &pol.Networks[i]
-		if n.Name != rec.Network {
-			continue
-		}
-		if p, err := netip.ParsePrefix(n.Prefix); err == nil && p.Addr().Is4() {
-			bits = p.Bits()
-		}
-		d.Gateway, dns = parse4(n.Gateway), n.Resolvers
-		if n.Lease > 0 {
-			d.Lease = uint32(n.Lease)
-		}
-	}
-	if n := rec.Networking; n != nil {
-		if p, err := netip.ParsePrefix(n.Address); err == nil && p.Addr().Is4() {
-			bits = p.Bits()
-		}
-		if g := parse4(n.Gateway); g.IsValid() {
-			d.Gateway = g
-		}
-		if len(n.Resolvers) > 0 {
-			dns = n.Resolvers
-		}
-	}
-	if bits < 0 {
+	n := m.network(pol)
+	d.Gateway, d.DNS, d.Lease, d.NodeConfig = n.gateway, n.dns, n.lease, pol.NodeConfig
+	if n.bits < 0 {
 		return NoNetwork
 	}
-	d.Address = netip.PrefixFrom(a, bits)
-	at := 0
-	for _, s := range dns {
-		if r := parse4(s); r.IsValid() && at < len(d.DNS) {
-			d.DNS[at] = r
-			at++
-		}
-	}
-	if q.Type == dhcp.Request && !q.AtPXE && q.Claimed.IsValid() && q.Claimed != a {
+	d.Address = netip.PrefixFrom(m.address, n.bits)
+	if q.Type == dhcp.Request && !q.AtPXE && q.Claimed.IsValid() && q.Claimed != m.address {
 		return OtherAddress
 	}
 	return Served
@@ -366,16 +334,8 @@ func (d *Decision) again(env *Env) Reason {
 	if env.Loop == nil || d.Stage == Address || d.Stage == File {
 		return Served
 	}
-	if d.Loop = env.Loop(d.MAC, d.Mode, digestOf(d)); d.Loop.Count > 0 {
+	if d.Loop = env.Loop(d.MAC, d.Mode, digestOf(d), env.Now); d.Loop.Count > 0 {
 		return Looping
 	}
 	return Served
-}
-
-// parse4 reads an IPv4 address; what is none is not valid.
-func parse4(s string) netip.Addr {
-	if a, err := netip.ParseAddr(s); err == nil && a.Is4() {
-		return a
-	}
-	return netip.Addr{}
 }

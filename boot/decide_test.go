@@ -93,7 +93,7 @@ func TestDecide(t *testing.T) {
 	images := env(linuxImage("enroll-1", "a"), linuxImage("node-1", "b"), linuxImage("rescue-1", "c"))
 	var out strings.Builder
 	show := func(name string, q Request, r *muster.BootRecord, p *muster.BootPolicy, e Env) {
-		d := Decide(q, r, p, e)
+		d := Decide(q, NewMachine(r), NewPolicy(p), e)
 		verdict := "silence " + d.Reason.String()
 		if d.Serve {
 			verdict = fmt.Sprintf("%s %v lease %d", d.Stage, d.Address, d.Lease)
@@ -251,7 +251,7 @@ func TestPromises(t *testing.T) {
 
 func keepsPromises(t *testing.T, q Request, r *muster.BootRecord, p *muster.BootPolicy, e Env) {
 	t.Helper()
-	d := Decide(q, r, p, e)
+	d := Decide(q, NewMachine(r), NewPolicy(p), e)
 	inRescue := r != nil && r.Mode == muster.RescueMode && r.RescueUntil.After(e.Now)
 	fail := func(what string) {
 		t.Helper()
@@ -287,7 +287,7 @@ func keepsPromises(t *testing.T, q Request, r *muster.BootRecord, p *muster.Boot
 			if d.Mode == Probe && then.Want > Start {
 				continue
 			}
-			if f := Decide(then, r, p, e); !f.Serve || f.Image != d.Image || f.Mode != d.Mode {
+			if f := Decide(then, NewMachine(r), NewPolicy(p), e); !f.Serve || f.Image != d.Image || f.Mode != d.Mode {
 				fail(fmt.Sprintf("offered by DHCP, refused by %v: %s", then.Via, f.Why()))
 			}
 		}
@@ -310,7 +310,7 @@ func TestDecideAndOfferMakeNoGarbage(t *testing.T) {
 	r, p := rec(muster.Enrolled), policy()
 	r.KernelArgs = []string{"mitigations=auto,nosmt", "console=ttyS1"}
 	r.Networking = &muster.Networking{Address: "10.77.0.101/24", Gateway: "10.77.0.254", Resolvers: []string{"9.9.9.9"}}
-	s := site()
+	m, pol, s := NewMachine(r), NewPolicy(p), site()
 	var req dhcp.Packet
 	req.Op, req.XID = dhcp.BootRequest, 7
 	req.SetMAC(mac)
@@ -318,7 +318,7 @@ func TestDecideAndOfferMakeNoGarbage(t *testing.T) {
 	dst, buf := make([]byte, 0, 1024), make([]byte, 0, 256)
 	for _, q := range []Request{discover(7), {Via: DHCP, MAC: mac, Type: dhcp.Discover, IPXE: true, HasArch: true}, {Via: DHCP, MAC: mac, Type: dhcp.Inform}} {
 		n := testing.AllocsPerRun(100, func() {
-			d := Decide(q, r, p, e)
+			d := Decide(q, m, pol, e)
 			if d.Serve {
 				dst = AppendOffer(dst[:0], buf, &d, &req, s, server)
 			}
@@ -331,13 +331,13 @@ func TestDecideAndOfferMakeNoGarbage(t *testing.T) {
 
 func BenchmarkDecideAndOffer(b *testing.B) {
 	e := env(linuxImage("enroll-1", "a"), linuxImage("node-1", "b"))
-	r, p, q, s := rec(muster.Enrolled), policy(), discover(7), site()
+	m, pol, q, s := NewMachine(rec(muster.Enrolled)), NewPolicy(policy()), discover(7), site()
 	var req dhcp.Packet
 	req.SetMAC(mac)
 	req.Set(dhcp.OptMessageType, []byte{byte(dhcp.Discover)})
 	dst, buf := make([]byte, 0, 1024), make([]byte, 0, 256)
 	for b.Loop() {
-		d := Decide(q, r, p, e)
+		d := Decide(q, m, pol, e)
 		dst = AppendOffer(dst[:0], buf, &d, &req, s, server)
 	}
 }

@@ -62,8 +62,9 @@ func TestQuirksHaveTheirPackets(t *testing.T) {
 		}
 		r := rec(muster.Enrolling)
 		r.MAC = q.MAC.String()
-		plain := decide(&q, r, policy(), &e)
-		d := Decide(q, r, policy(), e)
+		m, pol := NewMachine(r), NewPolicy(policy())
+		plain := decide(&q, m, pol, &e)
+		d := Decide(q, m, pol, e)
 		if d.Quirks != 1<<i {
 			t.Errorf("the packet of %s shows %q", row.Name, d.Quirks)
 		}

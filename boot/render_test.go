@@ -61,7 +61,7 @@ func decided(t testing.TB, kind muster.ImageKind, mode Mode) (Decision, *muster.
 	case Rescue:
 		rescue(r, now.Add(time.Hour))
 	}
-	d := Decide(Request{Via: HTTP, MAC: mac, Want: Script}, r, policy(), env(mk("enroll-1", "a"), mk("node-1", "b")))
+	d := Decide(Request{Via: HTTP, MAC: mac, Want: Script}, NewMachine(r), NewPolicy(policy()), env(mk("enroll-1", "a"), mk("node-1", "b")))
 	if !d.Serve || d.Mode != mode {
 		t.Fatal(d.Why())
 	}
@@ -195,7 +195,7 @@ func TestNothingBreaksOutOfAScript(t *testing.T) {
 			s.BusPassword = value.Draw(rt, "password")
 		}
 		// The decision has been made before: look again, as a server does.
-		if e := Decide(Request{Via: HTTP, MAC: mac, Want: Script}, r, policy(), env(d.Image)); !e.Serve {
+		if e := Decide(Request{Via: HTTP, MAC: mac, Want: Script}, NewMachine(r), NewPolicy(policy()), env(d.Image)); !e.Serve {
 			return
 		}
 		got, err := Render(d, r, s, now)

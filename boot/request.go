@@ -91,7 +91,7 @@ type Env struct {
 	HasLoader func(name string) bool
 	// Loop tells whether a machine is given the same again and again, in this
 	// mode with this image; nil: no account is kept.
-	Loop func(m dhcp.MAC, mode Mode, image string) Loop
+	Loop func(m dhcp.MAC, mode Mode, image string, now time.Time) Loop
 }
 
 // A Loop is one stage that was served again and again without what should

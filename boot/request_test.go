@@ -47,7 +47,7 @@ func exchange(t *testing.T, raw []byte, atPXE bool) *dhcp.Packet {
 	var x Exchange
 	out, err := x.Answer(raw, atPXE, func(q Request) (Decision, *muster.BootRecord) {
 		r := rec(muster.Enrolling)
-		return Decide(q, r, policy(), e), r
+		return Decide(q, NewMachine(r), NewPolicy(policy()), e), r
 	}, Site{HTTP: netip.AddrPortFrom(server, 80)}, server)
 	if err != nil || out == nil {
 		t.Fatalf("%v, %s", err, x.Decision.Why())

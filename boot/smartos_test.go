@@ -24,7 +24,7 @@ func TestNoSpellingHarmsPools(t *testing.T) {
 		}
 		d, r := decided(t, muster.SmartOSImage, Node)
 		r.KernelArgs = []string{arg}
-		if e := Decide(Request{Via: HTTP, MAC: mac, Want: Script}, r, policy(), env(d.Image)); e.Serve {
+		if e := Decide(Request{Via: HTTP, MAC: mac, Want: Script}, NewMachine(r), NewPolicy(policy()), env(d.Image)); e.Serve {
 			t.Errorf("%q in a record that is there already is served", arg)
 		}
 	}

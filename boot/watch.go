@@ -29,7 +29,7 @@ const (
 
 // A Watch keeps account of how far machines get with what they are served. It
 // keeps no time of its own, makes no garbage and is for one user at a time.
-type Watch struct{ courses map[dhcp.MAC]course }
+type Watch struct{ courses map[dhcp.MAC]*course }
 
 // A course is one machine's way through the stages. It begins anew when
 // something else is served.
@@ -37,7 +37,7 @@ type course struct {
 	mode  Mode
 	image string // digest
 	rows  [len(loopRows)]struct {
-		last  int64 // by Unix nanoseconds; the value stays small, so that the map keeps it in place
+		last  int64 // by Unix nanoseconds
 		count uint16
 	}
 	xid   uint32 // of the last exchange that counted
@@ -46,20 +46,22 @@ type course struct {
 }
 
 // NewWatch returns an empty watch.
-func NewWatch() *Watch { return &Watch{courses: map[dhcp.MAC]course{}} }
+func NewWatch() *Watch { return &Watch{courses: map[dhcp.MAC]*course{}} }
 
 // Asked notes a DHCP request to boot that was decided on. Account is kept of
 // machines from their first that is served; iPXE's shows that the loader has
 // done its work, and any, after a file of the image, is a new boot.
 func (w *Watch) Asked(d *Decision, now time.Time) {
-	c, ok := w.courses[d.MAC]
-	if !ok {
+	c := w.courses[d.MAC]
+	if c == nil {
 		if !d.Serve {
 			return
 		}
 		if len(w.courses) >= watched {
 			w.sweep(now)
 		}
+		c = &course{}
+		w.courses[d.MAC] = c
 	}
 	if c.asked = d.Stage != Start; !c.asked {
 		c.rows[0].count = 0
@@ -67,13 +69,12 @@ func (w *Watch) Asked(d *Decision, now time.Time) {
 	if c.file {
 		c.rows[2].count, c.file = 0, false
 	}
-	w.courses[d.MAC] = c
 }
 
 // Fetched notes what a machine has fetched by TFTP or HTTP, served or not.
 func (w *Watch) Fetched(m dhcp.MAC, s Stage) {
-	c, ok := w.courses[m]
-	if !ok {
+	c := w.courses[m]
+	if c == nil {
 		return
 	}
 	switch s {
@@ -84,7 +85,6 @@ func (w *Watch) Fetched(m dhcp.MAC, s Stage) {
 	case File:
 		c.rows[0].count, c.rows[1].count, c.file = 0, 0, true
 	}
-	w.courses[m] = c
 }
 
 // Served notes that a stage was served whole: a loader or script over TFTP or
@@ -96,12 +96,12 @@ func (w *Watch) Served(d *Decision, xid uint32, now time.Time) Loop {
 	if i < 0 || !d.Serve {
 		return Loop{}
 	}
-	c, ok := w.courses[d.MAC]
-	if !ok || d.Stage == Loader && !c.asked || xid != 0 && xid == c.xid {
+	c := w.courses[d.MAC]
+	if c == nil || d.Stage == Loader && !c.asked || xid != 0 && xid == c.xid {
 		return Loop{}
 	}
 	if image := digestOf(d); c.mode != d.Mode || c.image != image {
-		c = course{mode: d.Mode, image: image}
+		*c = course{mode: d.Mode, image: image}
 	}
 	c.xid, c.asked = xid, c.asked && d.Stage != Loader
 	r := &c.rows[i]
@@ -112,14 +112,13 @@ func (w *Watch) Served(d *Decision, xid uint32, now time.Time) Loop {
 		r.count--
 	}
 	r.last = now.UnixNano()
-	w.courses[d.MAC] = c
 	return c.loop(now)
 }
 
 // Loop tells whether a machine goes round with what it would be served.
 func (w *Watch) Loop(m dhcp.MAC, mode Mode, image string, now time.Time) Loop {
-	c, ok := w.courses[m]
-	if !ok || c.mode != mode || c.image != image {
+	c := w.courses[m]
+	if c == nil || c.mode != mode || c.image != image {
 		return Loop{}
 	}
 	return c.loop(now)

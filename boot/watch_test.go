@@ -25,8 +25,8 @@ func newRide(t *testing.T) *ride {
 func (r *ride) decide(q Request) Decision {
 	e := env(linuxImage("enroll-1", "a"), linuxImage("node-1", "b"), linuxImage("node-2", "c"))
 	e.Now = r.now
-	e.Loop = func(m dhcp.MAC, mode Mode, image string) Loop { return r.w.Loop(m, mode, image, r.now) }
-	return Decide(q, r.rec, policy(), e)
+	e.Loop = r.w.Loop
+	return Decide(q, NewMachine(r.rec), NewPolicy(policy()), e)
 }
 
 // ask is a whole DHCP exchange, its DISCOVER repeated; false: silence.

@@ -331,29 +331,36 @@ func (b *Booter) Run(ctx context.Context) error {
 
 // decide is the one gate for every protocol.
 func (b *Booter) decide(q boot.Request) (boot.Decision, *muster.BootRecord) {
+	return b.decideAt(q, b.now())
+}
+
+func (b *Booter) decideAt(q boot.Request, now time.Time) (boot.Decision, *muster.BootRecord) {
 	if q.Via != boot.DHCP && !q.HasArch {
 		q.Arch, q.HasArch = b.sight.archOf(q.MAC)
 	}
-	rec := b.dir.lookup(q.MAC)
-	if rec != nil && rec.State == muster.Enrolling && b.install != nil && b.install.FinishedMAC(rec.MAC) {
+	env := b.env
+	env.Now = now
+	m, pol := b.dir.judgedBy(q.MAC)
+	if m == nil {
+		return boot.Decide(q, nil, pol, env), nil
+	}
+	if m.State == muster.Enrolling && b.install != nil && b.install.FinishedMAC(m.MAC) {
 		// Its setup is over, and we know it before the control plane does.
-		own := *rec
+		own := *m
 		own.State = muster.Enrolled
 		if own.AssignedPI == nil {
-			own.AssignedPI = b.dir.Policy().EnrollmentPI
+			own.AssignedPI = pol.EnrollmentPI
 		}
-		rec = &own
+		m = &own
 	}
-	env := b.env
-	env.Now = b.now()
-	return boot.Decide(q, rec, b.dir.Policy(), env), rec
+	return boot.Decide(q, m, pol, env), &m.BootRecord
 }
 
 // account makes ready what decisions depend on and what is kept of them.
 func (b *Booter) account() {
 	b.watch, b.rivals = newWatch(), newRivals(b.log, b.tally, b.cfg.Proxy)
 	b.env = boot.Env{Server: b.cfg.Address, Proxy: b.cfg.Proxy, Staged: b.stage.lookup, HasLoader: b.loaders.has,
-		Loop: func(m dhcp.MAC, mode boot.Mode, image string) boot.Loop { return b.watch.Loop(m, mode, image, b.now()) }}
+		Loop: b.watch.Loop}
 	b.dir.proxy = b.cfg.Proxy
 }
 

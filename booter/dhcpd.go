@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"muster.internal"
 	"muster.internal/boot"
 	"muster.internal/dhcp"
 )
@@ -16,18 +17,22 @@ import (
 // an exchange creates no garbage.
 type responder struct {
 	b     *Booter
-	atPXE bool // it answers on the port of PXE boot servers
+	atPXE bool      // it answers on the port of PXE boot servers
+	now   time.Time // of the message: the clock is read once for each
 	x     boot.Exchange
 	judge boot.Judge
 }
 
 func newResponder(b *Booter, atPXE bool) *responder {
-	return &responder{b: b, atPXE: atPXE, judge: b.decide}
+	r := &responder{b: b, atPXE: atPXE}
+	r.judge = func(q boot.Request) (boot.Decision, *muster.BootRecord) { return b.decideAt(q, r.now) }
+	return r
 }
 
 // answer turns a message into an answer and its way; nil: silence.
 func (r *responder) answer(msg []byte, src netip.AddrPort, index int) ([]byte, dhcp.Route) {
 	b, x := r.b, &r.x
+	r.now = b.now()
 	out, err := x.Answer(msg, r.atPXE, r.judge, b.site, b.cfg.Address)
 	if err != nil {
 		if errors.Is(err, boot.ErrNotEthernet) {
@@ -37,12 +42,12 @@ func (r *responder) answer(msg []byte, src netip.AddrPort, index int) ([]byte, d
 		}
 		return nil, dhcp.Route{}
 	}
-	now, d := b.now(), &x.Decision
+	now, d := r.now, &x.Decision
 	if d.Sight {
 		b.sight.packet(&x.Packet, &x.Request, d, x.Record != nil, index, now)
 		b.watch.Asked(d, now)
 	}
-	b.witness(x)
+	b.witness(x, now)
 	if out == nil {
 		b.quiet.note(boot.DHCP, d, now)
 		b.traces.packet(&x.Request, d, msg, nil, src, src, index, now)

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"muster.internal"
+	"muster.internal/boot"
 	"muster.internal/dhcp"
 )
 
@@ -23,8 +24,8 @@ import (
 type Directory struct {
 	mu       sync.RWMutex
 	seq      int64
-	records  map[dhcp.MAC]*muster.BootRecord
-	policy   *muster.BootPolicy
+	machines map[dhcp.MAC]*boot.Machine
+	policy   *boot.Policy
 	installs []muster.Install
 	live     bool // the control plane has spoken since this process started
 	proxy    bool // a DHCP server of the site gives addresses: given, not the records', count
@@ -36,7 +37,7 @@ type Directory struct {
 // NewDirectory returns an empty directory: every machine is unknown.
 func NewDirectory() *Directory {
 	p := muster.DefaultBootPolicy()
-	return &Directory{records: map[dhcp.MAC]*muster.BootRecord{}, policy: &p, changed: make(chan struct{})}
+	return &Directory{machines: map[dhcp.MAC]*boot.Machine{}, policy: boot.NewPolicy(&p), changed: make(chan struct{})}
 }
 
 // Record returns the boot record of a MAC in any usual spelling. Not ok: the
@@ -51,7 +52,7 @@ func (d *Directory) Record(mac string) (muster.BootRecord, bool) {
 	if r == nil {
 		return muster.BootRecord{}, false
 	}
-	out := *r
+	out := r.BootRecord
 	if d.proxy {
 		d.mu.RLock()
 		defer d.mu.RUnlock()
@@ -71,7 +72,7 @@ func (d *Directory) give(m dhcp.MAC, a netip.Addr) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.given[m] == a || d.records[m] == nil {
+	if d.given[m] == a || d.machines[m] == nil {
 		return // strangers are not remembered
 	}
 	if d.given == nil {
@@ -134,15 +135,21 @@ func (d *Directory) Seq() int64 {
 func (d *Directory) Policy() *muster.BootPolicy {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	return d.policy
+	return d.policy.BootPolicy
 }
 
-// lookup is for the packet path; nil: unknown.
-func (d *Directory) lookup(m dhcp.MAC) *muster.BootRecord {
-	d.mu.RLock()
-	r := d.records[m]
-	d.mu.RUnlock()
+// lookup finds a machine; nil: unknown.
+func (d *Directory) lookup(m dhcp.MAC) *boot.Machine {
+	r, _ := d.judgedBy(m)
 	return r
+}
+
+// judgedBy is what a decision about a machine goes by; for the packet path.
+func (d *Directory) judgedBy(m dhcp.MAC) (*boot.Machine, *boot.Policy) {
+	d.mu.RLock()
+	r, p := d.machines[m], d.policy
+	d.mu.RUnlock()
+	return r, p
 }
 
 // Apply takes in an answer of the change feed to the question what came after
@@ -153,7 +160,7 @@ func (d *Directory) Apply(after int64, f muster.BooterFeed) (odd []string) {
 	defer d.mu.Unlock()
 	news := after == 0 || len(f.Records) > 0 || f.Policy != nil || !d.live || !slices.Equal(d.installs, f.Installs)
 	if after == 0 {
-		d.records = make(map[dhcp.MAC]*muster.BootRecord, len(f.Records))
+		d.machines = make(map[dhcp.MAC]*boot.Machine, len(f.Records))
 	}
 	for i := range f.Records {
 		if !d.put(&f.Records[i]) {
@@ -161,7 +168,7 @@ func (d *Directory) Apply(after int64, f muster.BooterFeed) (odd []string) {
 		}
 	}
 	if f.Policy != nil {
-		d.policy = f.Policy
+		d.policy = boot.NewPolicy(f.Policy)
 	}
 	d.seq, d.installs, d.live = f.Seq, slices.Clone(f.Installs), true
 	if news {
@@ -181,15 +188,14 @@ func (d *Directory) Learn(records []muster.BootRecord) {
 	d.wake()
 }
 
-// put stores a copy of r unless a later one is known.
+// put reads r and stores it unless a later one is known.
 func (d *Directory) put(r *muster.BootRecord) bool {
 	m, err := dhcp.ParseMAC(r.MAC)
 	if err != nil {
 		return false
 	}
-	if old := d.records[m]; old == nil || r.Seq >= old.Seq {
-		c := *r
-		d.records[m] = &c
+	if old := d.machines[m]; old == nil || r.Seq >= old.Seq {
+		d.machines[m] = boot.NewMachine(r)
 	}
 	return true
 }
@@ -203,11 +209,11 @@ func (d *Directory) wake() {
 func (d *Directory) snapshot() muster.BooterFeed {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	f := muster.BooterFeed{Seq: d.seq, Policy: d.policy, Installs: slices.Clone(d.installs),
-		Records: make([]muster.BootRecord, 0, len(d.records))}
-	keys := slices.SortedFunc(maps.Keys(d.records), func(a, b dhcp.MAC) int { return slices.Compare(a[:], b[:]) })
+	f := muster.BooterFeed{Seq: d.seq, Policy: d.policy.BootPolicy, Installs: slices.Clone(d.installs),
+		Records: make([]muster.BootRecord, 0, len(d.machines))}
+	keys := slices.SortedFunc(maps.Keys(d.machines), func(a, b dhcp.MAC) int { return slices.Compare(a[:], b[:]) })
 	for _, m := range keys {
-		f.Records = append(f.Records, *d.records[m])
+		f.Records = append(f.Records, d.machines[m].BootRecord)
 	}
 	return f
 }

@@ -83,7 +83,7 @@ func (r *rivals) list() []muster.OtherServer {
 
 // witness takes in what a client's message tells of the server that it has
 // chosen, and of the address that it has from it.
-func (b *Booter) witness(x *boot.Exchange) {
+func (b *Booter) witness(x *boot.Exchange, now time.Time) {
 	q := &x.Request
 	if q.Type != dhcp.Request && q.Type != dhcp.Inform || !q.Claimed.IsValid() {
 		return
@@ -91,17 +91,12 @@ func (b *Booter) witness(x *boot.Exchange) {
 	if b.cfg.Proxy {
 		b.dir.give(q.MAC, q.Claimed)
 	}
-	if q.ServerID.IsValid() && q.ServerID != b.cfg.Address && !q.ServerID.IsUnspecified() && x.Record != nil && x.Record.Address != "" {
-		b.rivals.note(q.ServerID, q.MAC, q.Claimed, reservedFor(x.Record, q.Claimed), b.now())
+	if !q.ServerID.IsValid() || q.ServerID == b.cfg.Address || q.ServerID.IsUnspecified() {
+		return
 	}
-}
-
-func reservedFor(rec *muster.BootRecord, a netip.Addr) bool {
-	if rec == nil || !a.IsValid() {
-		return false
+	if m := b.dir.lookup(q.MAC); m != nil && m.Address != "" {
+		b.rivals.note(q.ServerID, q.MAC, q.Claimed, m.Reserves(q.Claimed), now)
 	}
-	own, err := netip.ParseAddr(rec.Address)
-	return err == nil && own == a
 }
 
 // listenServers hears what other DHCP servers say, until ctx ends.
@@ -137,9 +132,8 @@ func (b *Booter) heard(p *dhcp.Packet, msg []byte, from netip.Addr) {
 	if !ok || t != dhcp.Offer && t != dhcp.Ack || server == b.cfg.Address || server.IsUnspecified() {
 		return
 	}
-	rec := b.dir.lookup(m)
 	// Another booter may know a machine before we do: its boot files name it.
-	b.rivals.note(server, m, p.YIAddr, reservedFor(rec, p.YIAddr) || boot.Ours(p, m), b.now())
+	b.rivals.note(server, m, p.YIAddr, b.dir.lookup(m).Reserves(p.YIAddr) || boot.Ours(p, m), b.now())
 	if t == dhcp.Ack {
 		b.dir.give(m, p.YIAddr)
 	}

@@ -261,7 +261,7 @@ func (d *Directory) wanted() map[string]string {
 	}
 	add(d.policy.EnrollmentPI)
 	add(d.policy.RescuePI)
-	for _, r := range d.records {
+	for _, r := range d.machines {
 		add(r.AssignedPI)
 	}
 	return w

@@ -40,7 +40,7 @@ func (s Site) Ask(q boot.Request) boot.Decision {
 	if slices.Contains(s.Servers, q.ServerID) {
 		server = q.ServerID
 	}
-	return boot.Decide(q, s.Record, &s.Policy, boot.Env{Now: s.Now, Server: server, Staged: s.staged,
+	return boot.Decide(q, boot.NewMachine(s.Record), boot.NewPolicy(&s.Policy), boot.Env{Now: s.Now, Server: server, Staged: s.staged,
 		HasLoader: func(name string) bool { return !s.NoLoader[name] }})
 }
 

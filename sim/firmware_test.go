@@ -55,7 +55,7 @@ func (s *segment) DHCP(_ context.Context, b []byte, _ time.Duration) ([]byte, er
 		return nil, err
 	}
 	q, _ := boot.FromDHCP(p)
-	d := boot.Decide(q, s.rec, &s.pol, s.env())
+	d := boot.Decide(q, boot.NewMachine(s.rec), boot.NewPolicy(&s.pol), s.env())
 	if !d.Serve {
 		s.said = append(s.said, d.Reason.String())
 		return nil, ErrSilence
@@ -71,7 +71,7 @@ func (s *segment) TFTP(_ context.Context, _ netip.Addr, name string) ([]byte, er
 func (s *segment) HTTP(_ context.Context, url string) ([]byte, error) {
 	s.asked = append(s.asked, url)
 	mac, _ := dhcp.ParseMAC(s.rec.MAC)
-	d := boot.Decide(boot.Request{Via: boot.HTTP, MAC: mac, Want: boot.Script}, s.rec, &s.pol, s.env())
+	d := boot.Decide(boot.Request{Via: boot.HTTP, MAC: mac, Want: boot.Script}, boot.NewMachine(s.rec), boot.NewPolicy(&s.pol), s.env())
 	rest := strings.TrimPrefix(url, site.URL(mac)+"/")
 	switch {
 	case rest == "start.ipxe":
