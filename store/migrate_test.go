@@ -16,7 +16,7 @@ func TestALateMigrationIsCaughtUp(t *testing.T) {
 			if s.engine.shared() {
 				e, url = &postgres{}, emptyPostgres(t)
 			} else {
-				url = sqliteURL(t)
+				url = emptySQLite(t)
 			}
 			ctx := t.Context()
 			db, reader, err := e.open(ctx, url)

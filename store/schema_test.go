@@ -119,7 +119,7 @@ func TestEveryPastSchemaOpens(t *testing.T) {
 				load(t, &postgres{}, url, version, string(text))
 				s = open(t, url)
 			} else {
-				url := sqliteURL(t)
+				url := emptySQLite(t)
 				load(t, &sqlite{}, url, version, string(text))
 				s = open(t, url)
 			}

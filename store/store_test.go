@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"errors"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,11 +28,43 @@ func engines(t *testing.T, f func(t *testing.T, s *Store)) {
 		name string
 		url  func(testing.TB) string
 	}{{"sqlite", sqliteURL}, {"postgres", postgresURL}} {
-		t.Run(e.name, func(t *testing.T) { f(t, open(t, e.url(t))) })
+		t.Run(e.name, func(t *testing.T) {
+			t.Parallel()
+			f(t, open(t, e.url(t)))
+		})
 	}
 }
 
-func sqliteURL(t testing.TB) string { return filepath.Join(t.TempDir(), "muster #1?.db") }
+// sqliteURL gives the test a migrated database without rows.
+func sqliteURL(t testing.TB) string {
+	t.Helper()
+	file := emptySQLite(t)
+	if err := os.WriteFile(file, migratedSQLite(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// emptySQLite is the path of a database that is not there yet.
+func emptySQLite(t testing.TB) string { return filepath.Join(t.TempDir(), "muster #1?.db") }
+
+var migratedSQLite = sync.OnceValue(func() []byte {
+	dir, err := os.MkdirTemp("", "muster-sqlite")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "muster.db")
+	s, err := Open(context.Background(), Options{URL: file, MasterKey: master})
+	if err == nil {
+		err = s.Close() // which brings the log into the file
+	}
+	text, readErr := os.ReadFile(file)
+	if err := errors.Join(err, readErr); err != nil {
+		panic(err)
+	}
+	return text
+})
 
 func open(t testing.TB, url string) *Store {
 	t.Helper()
@@ -44,13 +79,10 @@ func open(t testing.TB, url string) *Store {
 // behind opens the database behind the store's back.
 func behind(t testing.TB, s *Store) *sql.DB {
 	t.Helper()
-	driver, name := "pgx", ""
 	if p, ok := s.engine.(*postgres); ok {
-		name = p.pool.Config().ConnString()
-	} else {
-		driver, name = "sqlite", sqliteName(sqliteFile(t, s))+"?_pragma=busy_timeout(5000)"
+		return startCluster().behind(p.pool.Config().ConnConfig.Database)
 	}
-	db, err := sql.Open(driver, name)
+	db, err := sql.Open("sqlite", sqliteName(sqliteFile(t, s))+"?_pragma=busy_timeout(5000)")
 	if err != nil {
 		t.Fatal(err)
 	}
