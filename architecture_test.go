@@ -21,7 +21,7 @@ const module = "muster.internal"
 
 // pure are the packages that decide and do nothing: no I/O, no clock, no dice,
 // no goroutines.
-var pure = []string{".", "dhcp", "tftp", "amqp", "lifecycle", "boot", "layout", "inventory", "setup", "ticket", "host", "sim", "explain", "capture"}
+var pure = []string{".", "dhcp", "tftp", "amqp", "lifecycle", "boot", "layout", "inventory", "setup", "ticket", "host", "sim", "explain", "capture", "audit"}
 
 // pureImports are what a pure package may import from outside this module. A
 // name that ends in a slash stands for all below it.
@@ -32,6 +32,7 @@ var pureImports = []string{
 
 // alsoImports are exceptions, and why.
 var alsoImports = map[string][]string{
+	"audit":     {"bufio", "crypto/sha256"},                                                                                              // chains entries, of an export too
 	"boot":      {"crypto/sha1"},                                                                                                         // the only hash that a SmartOS kernel knows
 	"setup":     {"crypto/ecdh", "crypto/hmac", "crypto/hpke", "crypto/sha256", "crypto/subtle"},                                         // seals bundles; never crypto/rand itself
 	"inventory": {"crypto/sha256"},                                                                                                       // derives UUIDs

@@ -2,15 +2,13 @@ package store
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"time"
 
 	"muster.internal"
+	"muster.internal/audit"
 )
 
 var (
@@ -84,30 +82,13 @@ func (t *tx) record(action, subject string, d detail) (int64, error) {
 		Seq: t.chain.seq + 1, At: t.now, Actor: t.by.String(), Action: action, Subject: subject,
 		Detail: raw, PrevHash: t.chain.hash,
 	}
-	e.Hash = HashEntry(e)
+	e.Hash = audit.Hash(e)
 	if _, err := t.exec(addEntry, e.Seq, micro(e.At), e.Actor, e.Action, e.Subject, string(raw), e.PrevHash, e.Hash); err != nil {
 		return 0, err
 	}
 	t.chain.seq, t.chain.hash = e.Seq, e.Hash
 	return e.Seq, nil
 }
-
-// HashEntry computes an entry's hash: SHA-256 over a line that names the
-// format, then every field with its length before it. It covers the stored
-// bytes of Detail, which are never encoded anew.
-func HashEntry(e muster.AuditEntry) string {
-	h := sha256.New()
-	h.Write([]byte("muster audit 1\n"))
-	for _, f := range [][]byte{
-		[]byte(e.PrevHash), number(e.Seq), number(micro(e.At)), []byte(e.Actor), []byte(e.Action), []byte(e.Subject), e.Detail,
-	} {
-		h.Write(number(int64(len(f))))
-		h.Write(f)
-	}
-	return hex.EncodeToString(h.Sum(nil))
-}
-
-func number(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
 
 // Audit returns entries above f.After, oldest first: 1000 when no limit is set.
 func (s *Store) Audit(ctx context.Context, f muster.AuditFilter) ([]muster.AuditEntry, error) {
@@ -161,7 +142,7 @@ func (s *Store) VerifyAudit(ctx context.Context) (muster.AuditVerdict, error) {
 			if err := r.each(entriesAfter, []any{from, 1000}, func(scan func(...any) error) error {
 				e, err := scanEntry(scan)
 				if err == nil && v.OK {
-					follow(&v, e)
+					audit.Follow(&v, e)
 				}
 				return err
 			}); err != nil {
@@ -188,23 +169,6 @@ func (s *Store) Head(ctx context.Context) (int64, error) {
 		return err
 	})
 	return seq, err
-}
-
-// follow extends a verdict by the next entry.
-func follow(v *muster.AuditVerdict, e muster.AuditEntry) {
-	want := v.VerifiedTo + 1
-	switch {
-	case e.Seq != want:
-		v.Reason = fmt.Sprintf("entry %d is missing", want)
-	case e.PrevHash != v.Head:
-		v.Reason = fmt.Sprintf("entry %d does not follow entry %d", e.Seq, v.VerifiedTo)
-	case HashEntry(e) != e.Hash:
-		v.Reason = fmt.Sprintf("entry %d is not what was written", e.Seq)
-	default:
-		v.VerifiedTo, v.Head = e.Seq, e.Hash
-		return
-	}
-	v.OK, v.BrokenAt = false, want
 }
 
 // Times are stored as microseconds since 1970, which both engines keep exactly.

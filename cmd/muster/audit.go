@@ -2,16 +2,19 @@ package main
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	muster "muster.internal"
+	"muster.internal/audit"
 )
 
 func (a *app) auditCmd() *cobra.Command {
@@ -33,6 +36,15 @@ many as --limit says. --follow goes on as they come.`,
   muster audit ls --subject registration/4c4c4544-0043-5810-8032-b8c04f503533
   muster audit ls --follow`,
 		Args: names(),
+		PreRunE: func(*cobra.Command, []string) error {
+			switch {
+			case filter.Limit < 1:
+				return usagef("--limit is how many entries, at least 1, not %d; muster audit export writes all", filter.Limit)
+			case filter.After < 0:
+				return usagef("--after is the number of an entry, not %d", filter.After)
+			}
+			return nil
+		},
 		RunE: a.with(func(c *cobra.Command, f fleet, _ []string) error {
 			es, err := lastEntries(c, f, filter)
 			if err != nil {
@@ -108,9 +120,11 @@ func detail(e muster.AuditEntry) string {
 // followWait is how long one request waits for news.
 const followWait = 25 * time.Second
 
+// followAudit prints entries and those that come after them. A control plane
+// that restarts is waited for: no entry is left out, and none is told twice.
 func (a *app) followAudit(ctx context.Context, f muster.Fleet, filter muster.AuditFilter, es []muster.AuditEntry) error {
 	filter.Limit, filter.Wait = page, followWait
-	for {
+	for failed := 0; ; {
 		for _, e := range es {
 			if err := a.auditLine(e); err != nil {
 				return err
@@ -118,11 +132,21 @@ func (a *app) followAudit(ctx context.Context, f muster.Fleet, filter muster.Aud
 			filter.After = e.Seq
 		}
 		var err error
-		if es, err = f.Audit(ctx, filter); err != nil {
-			if errors.Is(err, context.Canceled) {
-				return nil // interrupted: that is how following ends
-			}
+		es, err = f.Audit(ctx, filter)
+		switch {
+		case ctx.Err() != nil:
+			return nil // interrupted: that is how following ends
+		case err == nil:
+			failed = 0
+			continue
+		case !passing(err):
 			return err
+		}
+		if failed++; failed == 1 {
+			fmt.Fprintf(a.stderr, "no answer; going on after entry %d (%v)\n", filter.After, err)
+		}
+		if a.wait(ctx, pauseBefore(failed)) != nil {
+			return nil
 		}
 	}
 }
@@ -137,7 +161,9 @@ func (a *app) auditLine(e muster.AuditEntry) error {
 }
 
 func (a *app) auditVerify() *cobra.Command {
-	return &cobra.Command{
+	var file string
+	var known audit.Known
+	c := &cobra.Command{
 		Use:   "verify",
 		Short: "Prove the chain, or name the first broken entry (exit code 1)",
 		Long: `Walk along the chain from its first entry. Any entry that was changed, moved,
@@ -145,27 +171,88 @@ added or taken out is found, and an end that was cut off. What the chain cannot
 prove by itself: that whoever can write the database has not written all of it
 anew, or cut off its end together with the record of where it ends. Keep the
 head that this prints, somewhere else: an entry of that hash must be in every
-later export.`,
-		Example: `  muster audit verify`,
-		Args:    names(),
-		RunE: a.with(func(c *cobra.Command, f fleet, _ []string) error {
+later export.
+
+--file proves an export by itself, without a control plane and without a
+credential. Entries that were taken off its end leave no trace in it, unless the
+cut went through a line: only a head that was kept shows that, and that all was
+written anew from some entry on. --head names one. An export of a later part is
+verified with the --after that it was made with; an export by --subject has gaps
+and is no chain.`,
+		Example: `  muster audit verify
+  muster audit verify --file audit.jsonl
+  muster audit verify --file audit.jsonl --head "$(cat head.2026-11)"
+  cat audit.jsonl new.jsonl | muster audit verify --file -`,
+		Args: names(),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if file != "" {
+				return a.verifyFile(file, known)
+			}
+			if known != (audit.Known{}) {
+				return usagef("--head and --after go with --file")
+			}
+			f, err := a.fleet()
+			if err != nil {
+				return err
+			}
 			v, err := f.VerifyAudit(c.Context())
 			if err != nil {
 				return err
 			}
-			if err := a.show(v, func(w io.Writer) {
-				if v.OK {
-					fmt.Fprintf(w, "the chain is whole: %d entries, head %s\n", v.VerifiedTo, v.Head)
-				}
-			}); err != nil {
-				return err
-			}
-			if !v.OK {
-				return fmt.Errorf("the audit chain is broken at entry %d: %s", v.BrokenAt, v.Reason)
-			}
-			return nil
-		}),
+			return a.showVerdict(v, v, fmt.Sprintf("the chain is whole: %d entries, head %s", v.VerifiedTo, v.Head))
+		},
 	}
+	f := c.Flags()
+	f.StringVar(&file, "file", "", "an export, - for standard input")
+	f.StringVar(&known.Head, "head", "", "with --file: the hash of an entry that must be in it, as printed by an earlier verify")
+	f.Int64Var(&known.After, "after", 0, "with --file: the export begins after this entry")
+	return c
+}
+
+func (a *app) verifyFile(file string, known audit.Known) error {
+	if known.After < 0 {
+		return usagef("--after is the number of an entry, not %d", known.After)
+	}
+	if known.Head != "" && !isHash(known.Head) {
+		return usagef("--head is a hash of 64 hexadecimal digits, as muster audit verify prints it")
+	}
+	in := a.stdin
+	if file != "-" {
+		f, err := os.Open(a.abs(file))
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		in = f
+	}
+	v, err := audit.VerifyFile(in, known)
+	if err != nil {
+		return fmt.Errorf("reading the export: %w", err)
+	}
+	return a.showVerdict(v, v.AuditVerdict, fmt.Sprintf("the chain is whole: entries %d to %d, head %s", v.VerifiedFrom, v.VerifiedTo, v.Head))
+}
+
+func isHash(s string) bool {
+	b, err := hex.DecodeString(s)
+	return err == nil && len(b) == sha256.Size && s == strings.ToLower(s)
+}
+
+// showVerdict says what was proved; a broken chain is a failure.
+func (a *app) showVerdict(whole any, v muster.AuditVerdict, good string) error {
+	if err := a.show(whole, func(w io.Writer) {
+		if v.OK {
+			fmt.Fprintln(w, good)
+		}
+	}); err != nil {
+		return err
+	}
+	switch {
+	case v.OK:
+		return nil
+	case v.BrokenAt == 0:
+		return fmt.Errorf("the audit chain is not the one that was kept: %s", v.Reason)
+	}
+	return fmt.Errorf("the audit chain is broken at entry %d: %s", v.BrokenAt, v.Reason)
 }
 
 func (a *app) auditExport() *cobra.Command {
@@ -174,6 +261,9 @@ func (a *app) auditExport() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "export",
 		Short: "Write the entries as JSON lines, hashes included",
+		Long: `Write the entries as JSON lines, with their hashes: "muster audit verify --file"
+proves them without the control plane. Exports that follow one another, by
+--after, may be put into one file.`,
 		Example: `  muster audit export > audit.jsonl
   muster audit export --after 1200 --file new.jsonl`,
 		Args: names(),
@@ -191,12 +281,22 @@ func (a *app) auditExport() *cobra.Command {
 				}()
 				w = file
 			}
-			n := 0
-			enc := json.NewEncoder(w)
-			enc.SetEscapeHTML(false)
-			err = walkAudit(c.Context(), f, filter, func(e muster.AuditEntry) error { n++; return enc.Encode(e) })
-			if err == nil {
+			n, head := 0, ""
+			err = walkAudit(c.Context(), f, filter, func(e muster.AuditEntry) error {
+				line, err := audit.Line(e)
+				if err != nil {
+					return err
+				}
+				n, head = n+1, e.Hash
+				_, err = w.Write(line)
+				return err
+			})
+			switch {
+			case err != nil:
+			case n == 0 || filter.Subject != "":
 				fmt.Fprintf(a.stderr, "%d entries\n", n)
+			default:
+				fmt.Fprintf(a.stderr, "%d entries, head %s: keep it apart from the file\n", n, head)
 			}
 			return err
 		}),

@@ -108,6 +108,9 @@ func TestDevIsAFleetForTheCommandLine(t *testing.T) {
 			t.Errorf("muster %s:\n%s", c.args, s)
 		}
 	}
+	exportProved(t, dir, muster, func(ctx context.Context, out *lines) {
+		run(ctx, env{stdout: out, stderr: out, getenv: func(k string) string { return vars[k] }, now: time.Now, dial: dial, abs: noFile}, []string{"audit", "ls", "--follow"})
+	})
 	// Anybody with the password and the fingerprint gets in by themselves.
 	password, err := os.ReadFile(filepath.Join(dir, "admin.password"))
 	if err != nil {

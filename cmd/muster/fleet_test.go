@@ -12,6 +12,7 @@ import (
 	"time"
 
 	muster "muster.internal"
+	"muster.internal/audit"
 	"muster.internal/lifecycle"
 )
 
@@ -95,14 +96,11 @@ func bareDisks() []muster.Disk {
 }
 
 func (m *memory) note(action, subject string) {
-	prev := strings.Repeat("0", 64)
+	e := muster.AuditEntry{Seq: int64(len(m.audit) + 1), At: noon, Actor: "operator:admin", Action: action, Subject: subject, Detail: json.RawMessage(`{"source":"192.0.2.1"}`)}
 	if n := len(m.audit); n > 0 {
-		prev = m.audit[n-1].Hash
+		e.PrevHash = m.audit[n-1].Hash
 	}
-	e := muster.AuditEntry{Seq: int64(len(m.audit) + 1), At: noon, Actor: "operator:admin", Action: action, Subject: subject, PrevHash: prev}
-	b, _ := json.Marshal(e)
-	sum := sha256.Sum256(b)
-	e.Hash = hex.EncodeToString(sum[:])
+	e.Hash = audit.Hash(e)
 	m.audit = append(m.audit, e)
 }
 
