@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/gopacket/gopacket"
@@ -51,9 +52,13 @@ type File struct {
 	Frames []Frame
 	Total  int // frames in the file
 	Other  int // that are of other protocols
-	// Fault says why the file could not be read to its end.
+	// Fault says what of the boots that the file shows could not be read: its
+	// end is missing, or frames are damaged or were captured in part.
 	Fault string
 }
+
+// fragment is the fault of a frame that was so on the wire.
+const fragment = "it is a fragment; no firmware puts those together"
 
 // ErrNotCapture: the file is neither pcap nor pcapng of a link that is known.
 var ErrNotCapture = errors.New("this is not a packet capture (pcap or pcapng) of Ethernet")
@@ -78,13 +83,17 @@ func Read(r io.Reader) (f File, err error) {
 	if err != nil {
 		return f, err
 	}
-	kept := 0
+	kept, short, broken := 0, 0, 0
 	for {
 		data, info, err := src.ReadPacketData()
-		if errors.Is(err, io.EOF) {
+		if errors.Is(err, io.EOF) && info.CaptureLength == 0 { // else it ends behind a frame's header
+			f.Fault = damage(short, broken)
 			return f, nil
 		}
 		if err != nil {
+			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+				err = errors.New("its end is missing")
+			}
 			f.Fault = fmt.Sprintf("after frame %d the file breaks off: %v", f.Total, err)
 			return f, nil
 		}
@@ -102,9 +111,27 @@ func Read(r io.Reader) (f File, err error) {
 			f.Fault = fmt.Sprintf("only the first %d frames were read: they are too much to keep", f.Total-1)
 			return f, nil
 		}
+		switch {
+		case info.CaptureLength < info.Length:
+			short++
+		case frame.Fault != "" && frame.Fault != fragment:
+			broken++
+		}
 		frame.Number, frame.At = f.Total, info.Timestamp.UTC()
 		f.Frames = append(f.Frames, frame)
 	}
+}
+
+// damage says what is wrong with frames that are there.
+func damage(short, broken int) string {
+	var faults []string
+	if short > 0 {
+		faults = append(faults, fmt.Sprintf("of %d frames the file holds the beginning alone: capture whole frames (tcpdump -s 0)", short))
+	}
+	if broken > 0 {
+		faults = append(faults, fmt.Sprintf("the headers of %d frames are damaged", broken))
+	}
+	return strings.Join(faults, "; ")
 }
 
 func open(r io.Reader) (source, error) {
@@ -192,7 +219,7 @@ func ipv4(f Frame, data []byte) (Frame, bool) {
 		return f, false
 	}
 	if ip.FragOffset != 0 || ip.Flags&layers.IPv4MoreFragments != 0 {
-		f.Fault = "it is a fragment; no firmware puts those together"
+		f.Fault = fragment
 		return f, true
 	}
 	switch ip.Protocol {

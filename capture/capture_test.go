@@ -2,6 +2,7 @@ package capture
 
 import (
 	"bytes"
+	"encoding/binary"
 	"os"
 	"strings"
 	"testing"
@@ -69,6 +70,73 @@ func TestFormats(t *testing.T) {
 	for _, b := range [][]byte{nil, []byte("x"), []byte("this is a letter, not a capture")} {
 		if _, err := Read(bytes.NewReader(b)); err != ErrNotCapture {
 			t.Errorf("%q: %v", b, err)
+		}
+	}
+}
+
+// ng writes frames as pcapng.
+func ng(t *testing.T, raw []byte) []byte {
+	t.Helper()
+	r, err := pcapgo.NewReader(bytes.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	w, err := pcapgo.NewNgWriter(&b, layers.LinkTypeEthernet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		data, info, err := r.ReadPacketData()
+		if err != nil {
+			break
+		}
+		info.InterfaceIndex = 0
+		if err := w.WritePacket(info, data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// TestCutAnywhere: a file that ends where no frame ends says so, whatever the
+// byte; one that ends between two frames cannot.
+func TestCutAnywhere(t *testing.T) {
+	raw := pcap(t, "gold-b-ovmf-pxe-snponly2025.pcap")
+	packed := ng(t, raw)
+	ends := func(b []byte, at, size, within int) map[int]bool {
+		all := map[int]bool{at: true}
+		for at < len(b) {
+			n := int(binary.LittleEndian.Uint32(b[at+within:]))
+			if size > 0 { // what the length does not count
+				n += size
+			}
+			at += n
+			all[at] = true
+		}
+		return all
+	}
+	for name, c := range map[string]struct {
+		file []byte
+		ends map[int]bool
+	}{
+		"pcap":   {raw, ends(raw, 24, 16, 8)},
+		"pcapng": {packed, ends(packed, 0, 0, 4)},
+	} {
+		if !c.ends[len(c.file)] || len(c.ends) < 8 {
+			t.Fatalf("%s: the frames do not fill the file: %v of %d", name, c.ends, len(c.file))
+		}
+		for n := 32; n <= len(c.file); n++ {
+			f, err := Read(bytes.NewReader(c.file[:n]))
+			if err != nil && n > 100 {
+				t.Fatalf("%s cut after byte %d: %v", name, n, err)
+			}
+			if err == nil && (f.Fault == "") != c.ends[n] {
+				t.Errorf("%s cut after byte %d (an end: %v): fault %q after %d frames", name, n, c.ends[n], f.Fault, f.Total)
+			}
 		}
 	}
 }

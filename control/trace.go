@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"muster.internal"
@@ -83,7 +84,14 @@ func (s session) ExplainBoot(ctx context.Context, mac string) (muster.BootExplan
 		}
 		return &i
 	}
-	return explain.Boot(e), nil
+	var lost error
+	e.Tombstone = func(uuid string) *muster.Expunged {
+		x, err := s.store.Tombstone(ctx, uuid)
+		lost = errors.Join(lost, err)
+		return x
+	}
+	x := explain.Boot(e)
+	return x, lost
 }
 
 // machineOf is the registration that a boot record belongs to: the one that it

@@ -28,6 +28,8 @@ type Evidence struct {
 	Booters []muster.BooterStatus
 	Head    int64                             // of the change feed
 	Image   func(digest string) *muster.Image // of the control plane; nil: not there
+	// Tombstone is what keeps the machine of a UUID out; nil: nothing does.
+	Tombstone func(serverUUID string) *muster.Expunged
 }
 
 const (

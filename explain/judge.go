@@ -12,6 +12,7 @@ import (
 // judge is the rows, top to bottom: the first that applies gives the verdict.
 func (c *inquiry) judge() {
 	switch {
+	case c.expunged():
 	case c.last == nil:
 		c.neverSeen()
 	case c.conflict():
@@ -66,6 +67,43 @@ func (c *inquiry) neverSeen() {
 	c.advise("Is its switch port in the VLAN that the booter listens on, without spanning tree's delay (portfast)? Across a router a DHCP relay must name the booter.", "")
 	c.advise("Does the booter listen there? It logs interface and address as it starts; on its host, look for the machine's packets.", "tcpdump -eni any -w boot.pcap 'ether host "+c.mac+"'")
 	c.advise("What the capture holds is explained the same way.", "muster boot explain --pcap boot.pcap")
+}
+
+// expunged: a tombstone keeps the machine out, whatever it asks and says. A
+// machine whose registration was forgotten is known by what its firmware says.
+func (c *inquiry) expunged() bool {
+	uuid := c.Record.ServerUUID
+	switch {
+	case c.Machine != nil:
+		uuid = c.Machine.ServerUUID
+	case uuid == "" && c.x.Firmware != nil:
+		uuid = c.x.Firmware.UUID
+	}
+	if c.Tombstone == nil || uuid == "" || c.Record.Mode == muster.RescueMode {
+		return false
+	}
+	x := c.Tombstone(uuid)
+	if x == nil {
+		return false
+	}
+	why := ""
+	if x.Reason != "" {
+		why = " (" + x.Reason + ")"
+	}
+	verdict := muster.BootSilent
+	if c.last == nil {
+		verdict = muster.BootNeverSeen
+	}
+	c.set(verdict, "is_expunged", fmt.Sprintf("Machine %s was expunged %s ago by %s%s: its boot records serve nothing, its keys are dead, and nothing that it says of itself lets it in.",
+		uuid, span(c.Now.Sub(x.At)), x.By, why))
+	at := x.At
+	c.x.Since = &at
+	c.advise("If it may come back, lift its tombstone: it comes as a new node, and its old keys stay dead.", "muster registration readmit "+uuid)
+	if c.Record.State == muster.BootDecommissioned {
+		c.advise("After that, let its card boot again; until then that is refused.", "muster boot reactivate "+c.mac)
+	}
+	c.advise("To look at it where it stands, boot the rescue image.", "muster boot set "+c.mac+" --mode rescue")
+	return true
 }
 
 // conflict: a machine behind the card announced itself, and waits because its

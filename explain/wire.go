@@ -23,6 +23,8 @@ type Wire struct {
 	Servers  []Server  `json:"servers"`
 	Warnings []string  `json:"warnings"`
 	Faults   []Line    `json:"faults"` // frames that cannot be read
+	// Incomplete says what of the capture could not be read.
+	Incomplete string `json:"incomplete,omitempty"`
 }
 
 // An Attempt is one machine's way through a boot.
@@ -74,12 +76,9 @@ type Sites func(mac string) Site
 // ReadWire sorts the frames of a capture by machine and attempt.
 func ReadWire(f capture.File, sites Sites) Wire {
 	w := &wiring{sites: sites, servers: map[string]*Server{}, current: map[string]*Attempt{}, owners: map[netip.Addr]string{}, transfers: map[netip.AddrPort]*transfer{}}
-	w.out.Frames = f.Total
+	w.out.Frames, w.out.Incomplete = f.Total, f.Fault
 	for i := range f.Frames {
 		w.frame(&f.Frames[i])
-	}
-	if f.Fault != "" {
-		w.out.Warnings = append(w.out.Warnings, f.Fault)
 	}
 	return w.finish()
 }

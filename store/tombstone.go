@@ -41,6 +41,27 @@ func findTombstone(from source, uuid string) (*tombstone, error) {
 	return &x, nil
 }
 
+// Tombstone is what keeps a machine out, in whichever byte order its UUID is
+// spelled; nil: nothing does.
+func (s *Store) Tombstone(ctx context.Context, uuid string) (*muster.Expunged, error) {
+	var found *muster.Expunged
+	err := s.read(ctx, "reading a tombstone", func(r *reading) error {
+		found = nil
+		for _, spelled := range []string{uuid, muster.SwapUUID(uuid)} {
+			x, err := findTombstone(r, spelled)
+			if err != nil {
+				return err
+			}
+			if x != nil {
+				found = &x.Expunged
+				return nil
+			}
+		}
+		return nil
+	})
+	return found, err
+}
+
 // tombstones are all there are, by machine; an operator expunges few.
 func tombstones(from source) (map[string]*muster.Expunged, error) {
 	all := map[string]*muster.Expunged{}

@@ -31,7 +31,8 @@ address, or its machine's host name, serial number or UUID.
 
 --pcap explains a capture (pcap or pcapng) instead, packet by packet: what was
 asked, what other servers answered, and what muster answers with the records
-and the policy of this moment; --offline with none.`,
+and the policy of this moment; --offline with none. Of a capture that is cut off or
+damaged what can be read is explained, and the exit code is 1.`,
 		Example: `  muster boot explain 52:54:00:77:00:01
   muster boot explain web1 --follow
 
@@ -75,15 +76,18 @@ func (a *app) bootReplay() *cobra.Command {
 		Short: "Put a machine's last packets, or a capture, through the present decision",
 		Long: `Put what a machine asked last through the decision that booters make now, with
 the record and the policy of this moment, and show what changed since. With
---pcap the packets of a capture, compared with what was answered there. Nothing
-is sent, and nothing changes.`,
+--pcap the packets of a capture, compared with what was answered there; the exit
+code is 1 when it is cut off or damaged. Nothing is sent, and nothing changes.`,
 		Example: `  muster boot replay 52:54:00:77:00:01
   muster boot replay --pcap boot.pcap
   muster boot replay --pcap boot.pcap --offline --output json`,
 		Args:              o.args,
 		ValidArgsFunction: a.completeWith(nicWords),
 		RunE: func(c *cobra.Command, args []string) error {
-			changes, err := a.replay(c.Context(), o, args)
+			if o.pcap != "" {
+				return a.replayWire(c.Context(), o)
+			}
+			changes, err := a.replay(c.Context(), args[0])
 			if err != nil {
 				return err
 			}
@@ -170,20 +174,13 @@ func (a *app) followBoot(ctx context.Context, f muster.Fleet, mac string) error 
 	}
 }
 
-// replay finds what is to be decided again.
-func (a *app) replay(ctx context.Context, o explainFlags, args []string) ([]explain.Change, error) {
-	if o.pcap != "" {
-		w, err := a.readWire(ctx, o)
-		if err != nil {
-			return nil, err
-		}
-		return explain.ReplayWire(w), nil
-	}
+// replay decides again what booters remember of a card.
+func (a *app) replay(ctx context.Context, card string) ([]explain.Change, error) {
 	f, err := a.fleet()
 	if err != nil {
 		return nil, err
 	}
-	mac, err := nic(ctx, f, args[0])
+	mac, err := nic(ctx, f, card)
 	if err != nil {
 		return nil, err
 	}

@@ -50,6 +50,7 @@ type silence struct {
 	change func(s *explain.Site)    // and what the booter has
 	after  func(e *explain.Evidence)
 	edit   func(p *dhcp.Packet) // what this firmware says otherwise
+	loaded bool                 // it was answered, and got all of its image
 }
 
 const (
@@ -89,6 +90,17 @@ func silences() []silence {
 				s.NoLoader[l] = true
 			}
 		}},
+		{title: "It loaded its image, and strict mode refuses what it announces", pcap: uefiCard, record: admitted, loaded: true, policy: func(p *muster.BootPolicy) { p.AutoEnroll = false }},
+		{title: "It loaded its image, and waits because its evidence is another machine's", pcap: uefiCard, record: admitted, loaded: true, after: func(e *explain.Evidence) {
+			e.Waiting = []muster.Machine{{ID: "019add0c-7b00-7000-8000-000000000066", State: muster.MachineConflict, Incumbent: uuidWeb1, Reason: "same UUID, other serial number and other disks",
+				Verbs: []string{"separate", "accept", "forget"}, FirstSeen: noon.Add(-4 * time.Minute), LastSeen: noon.Add(-20 * time.Second)}}
+		}},
+		{title: "It was expunged", pcap: uefiCard, record: with(func(r *muster.BootRecord) { r.State, r.ServerUUID = muster.BootDecommissioned, uuidWeb1 }),
+			after: func(e *explain.Evidence) {
+				e.Tombstone = func(string) *muster.Expunged {
+					return &muster.Expunged{At: noon.Add(-50 * time.Hour), By: "operator:admin", Reason: "stolen from rack 4"}
+				}
+			}},
 	}
 }
 
@@ -130,13 +142,29 @@ func (c silence) explained(t *testing.T) muster.BootExplanation {
 		c.after(&e)
 	}
 	d, ok := site.Decide(&p)
-	if !ok || d.Serve {
+	if !ok || d.Serve != c.loaded {
 		t.Fatalf("%s: %+v", c.title, d.Verdict())
 	}
 	step := muster.BootStep{First: noon.Add(-4 * time.Minute), At: noon.Add(-3 * time.Second), Count: 11, Via: "DHCP", Asked: p.Type().String(),
 		Source: "0.0.0.0:68", Interface: "eth1", Packet: raw, BootVerdict: d.Verdict()}
-	e.Record, e.Traces = rec, []muster.BootTrace{{Booter: "rack1", MAC: rec.MAC, At: step.At, Steps: []muster.BootStep{step}}}
+	steps := []muster.BootStep{step}
+	if c.loaded {
+		steps = c.wholeBoot(step, image)
+	}
+	e.Record, e.Traces = rec, []muster.BootTrace{{Booter: "rack1", MAC: rec.MAC, At: step.At, Steps: steps}}
 	return explain.Boot(e)
+}
+
+// wholeBoot is a boot whose first question was ask, and which got everything.
+func (c silence) wholeBoot(ask muster.BootStep, image muster.Image) []muster.BootStep {
+	ask.First, ask.At, ask.Count = noon.Add(-6*time.Minute), noon.Add(-6*time.Minute), 1
+	steps := []muster.BootStep{ask}
+	for i, name := range []string{"vmlinuz", "initrd"} {
+		at := noon.Add(-5*time.Minute + time.Duration(i)*time.Second)
+		steps = append(steps, muster.BootStep{First: at, At: at, Count: 1, Via: "HTTP", Asked: name, Outcome: "done",
+			BootVerdict: muster.BootVerdict{Serve: true, Stage: boot.File.String(), Mode: boot.Enroll.String(), Image: &muster.ImageRef{Name: image.Name, Digest: image.Digest}}})
+	}
+	return steps
 }
 
 // TestExplainDocs writes docs/explain.md: what the command says of silences of
@@ -218,5 +246,39 @@ func TestCapturesDocs(t *testing.T) {
 			t.Fatalf("%s: exit %d, %s", f, code, errs.String())
 		}
 		compare(t, "testdata/wire/"+strings.TrimSuffix(filepath.Base(f), ".pcap")+".txt", out.String())
+	}
+}
+
+// TestIncompleteCaptures: of a capture that is cut off or damaged everything
+// that can be read is shown, and the exit code says that it was not all.
+func TestIncompleteCaptures(t *testing.T) {
+	whole, err := os.ReadFile(captures + uefiCard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := slices.Clone(whole)
+	damaged[24+16+14] = 0x41 // the first frame's IP header is too short
+	short := slices.Clone(whole)
+	short[24+12]++ // there was more of the first frame
+	for name, c := range map[string]struct {
+		file []byte
+		says string
+	}{
+		"whole":                    {whole, ""},
+		"cut in the last frame":    {whole[:len(whole)-100], "after frame 7 the file breaks off: its end is missing"},
+		"cut behind a header":      {whole[:24+16], "after frame 0 the file breaks off"},
+		"a header that is damaged": {damaged, "the headers of 1 frames are damaged"},
+		"captured in part":         {short, "of 1 frames the file holds the beginning alone"},
+	} {
+		for _, command := range []string{"explain", "replay"} {
+			for _, format := range []string{"table", "json"} {
+				var out, errs bytes.Buffer
+				e := env{stdin: bytes.NewReader(c.file), stdout: &out, stderr: &errs, getenv: func(string) string { return "" }, now: func() time.Time { return noon }}
+				code := run(t.Context(), e, []string{"boot", command, "--pcap", "-", "--offline", "--output", format})
+				if want := map[bool]int{true: exitOK, false: exitFailed}[c.says == ""]; code != want || !strings.Contains(errs.String(), c.says) || out.Len() == 0 && !strings.Contains(errs.String(), "no request is stored") {
+					t.Errorf("%s, %s, %s: exit code %d, want %d\n%s%s", name, command, format, code, want, out.String(), errs.String())
+				}
+			}
+		}
 	}
 }

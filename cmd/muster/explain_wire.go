@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/netip"
 	"os"
@@ -18,7 +19,32 @@ func (a *app) explainWire(ctx context.Context, o explainFlags) error {
 	if err != nil {
 		return err
 	}
-	return a.show(w, func(out io.Writer) { a.drawWire(out, w, o) })
+	if err := a.show(w, func(out io.Writer) { a.drawWire(out, w, o) }); err != nil {
+		return err
+	}
+	return incomplete(w)
+}
+
+// replayWire decides again what a capture shows.
+func (a *app) replayWire(ctx context.Context, o explainFlags) error {
+	w, err := a.readWire(ctx, o)
+	if err != nil {
+		return err
+	}
+	changes := explain.ReplayWire(w)
+	if err := a.show(list(changes), func(out io.Writer) { a.drawChanges(out, changes) }); err != nil {
+		return err
+	}
+	return incomplete(w)
+}
+
+// incomplete is the failure that a capture comes to which could not be read
+// whole, once what could be read is shown.
+func incomplete(w explain.Wire) error {
+	if w.Incomplete == "" {
+		return nil
+	}
+	return fmt.Errorf("the capture is not whole: %s; what is missing may be what matters", w.Incomplete)
 }
 
 // readWire reads a capture, and decides with what the control plane knows.
