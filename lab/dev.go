@@ -34,6 +34,8 @@ type DevConfig struct {
 	// Hurry divides the waits of simulated firmware; below 1 is 1.
 	Hurry float64
 	Log   *slog.Logger // of control plane and booter
+	// Now is the control plane's clock; nil: time.Now.
+	Now func() time.Time
 	// Tell hears what happens; it is called by many goroutines, one at a time.
 	Tell func(Happening)
 	// Between stands between the booter and the control plane; nil: nothing does.
@@ -150,7 +152,7 @@ func (d *Dev) openControl(ctx context.Context) (err error) {
 		return err
 	}
 	var notice strings.Builder
-	d.control, err = control.Open(ctx, control.Config{Dir: filepath.Join(d.cfg.Dir, "control"), Listen: api, Log: d.cfg.Log, Notice: &notice})
+	d.control, err = control.Open(ctx, control.Config{Dir: filepath.Join(d.cfg.Dir, "control"), Listen: api, Log: d.cfg.Log, Now: d.cfg.Now, Notice: &notice})
 	if err != nil {
 		return err
 	}

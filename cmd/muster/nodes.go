@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -60,6 +61,7 @@ func (a *app) drawNode(w io.Writer, d muster.NodeDetail) {
 		"policy", said(string(d.Policy)), "state", said(string(d.State)), "made", a.ago(&d.CreatedAt), "seen", a.ago(d.LastSeen))
 	a.drawTombstone(w, d.Expunged)
 	if len(d.Disks) > 0 {
+		slices.SortStableFunc(d.Disks, func(a, b muster.NodeDisk) int { return strings.Compare(a.Disk.Path, b.Disk.Path) })
 		rows := make([][]string, len(d.Disks))
 		for i, k := range d.Disks {
 			rows[i] = []string{k.ID, dash(k.Disk.Path), dash(k.Disk.Serial), size(k.Disk.Size), said(string(k.Policy)), said(string(k.State))}
