@@ -37,10 +37,14 @@ type Owned struct {
 	// Conflict: it was adopted and differs from the declaration, and nobody has
 	// resolved which of the two it shall be.
 	Conflict bool `json:"conflict,omitempty"`
-	// Undone counts the reconciles in a row that undid the same change by
-	// somebody else, Drift, the hash of which is kept.
-	Undone int    `json:"undone,omitempty"`
-	Drift  string `json:"drift,omitempty"`
+	// Undone counts how often the host undid the same change by somebody else,
+	// Drift, the hash of what it found; UndoneAt is when it last did.
+	Undone   int        `json:"undone,omitempty"`
+	Drift    string     `json:"drift,omitempty"`
+	UndoneAt *time.Time `json:"undone_at,omitempty"`
+	// Triggers is what a service's or container's restart_on stood at when it
+	// was last started; empty: it must be restarted.
+	Triggers string `json:"triggers,omitempty"`
 }
 
 // A Removal is what becomes of a resource that is declared no longer.

@@ -1,0 +1,298 @@
+package host
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"muster.internal/resource"
+)
+
+// Resources is the machine's hand for them. Each call is one effect
+// or one reading; errors are for people and hold no secret. An effect that was
+// cut short leaves the old or the new, never half of each.
+type Resources interface {
+	// Read tells what stands there, nil when nothing does. It is not asked
+	// about actions.
+	Read(ref resource.Ref) (resource.State, error)
+	// Create makes what was not there, and fails when something is by now.
+	Create(r *resource.Resource, text string) error
+	// Update changes what is there to be as declared. A thing of another type
+	// at its place is an error.
+	Update(r *resource.Resource, text string, is resource.State) error
+	// Restart starts a service or container anew.
+	Restart(ref resource.Ref) error
+	// Done tells whether an action need not run; Run runs it.
+	Done(a *resource.Action) (bool, error)
+	Run(a *resource.Action) error
+	// Keep copies an original before it is taken over, durably, and tells where.
+	Keep(ref resource.Ref) (string, error)
+	// Remove removes what the host made, Stop ends a service, Restore gives
+	// back what was there before it was adopted.
+	Remove(ref resource.Ref) error
+	Stop(ref resource.Ref) error
+	Restore(o resource.Owned) error
+	Now() time.Time
+}
+
+// A Ledger is the record of what the host owns. Write and Forget are in the
+// order of their calls; Sync makes what was written before survive a power cut.
+type Ledger interface {
+	Get(ref resource.Ref) (resource.Owned, bool)
+	All() []resource.Owned
+	Write(o resource.Owned) error
+	Forget(ref resource.Ref) error
+	Sync() error
+}
+
+// A Resolution is a person's word on a conflict.
+type Resolution string
+
+const (
+	ResolveTake Resolution = "take" // the declaration wins
+	ResolveKeep Resolution = "keep" // the machine's own stays; the host owns nothing there
+)
+
+// Work is what is to be applied, and how.
+type Work struct {
+	Declaration *resource.Declaration
+	Names       map[string]string // facts and values, for templates
+	Trigger     string
+	Version     string // of the running host
+	// Local work comes from a person at the machine: what it does not name
+	// stays, and what it makes is recorded as local.
+	Local bool
+	// DryRun changes nothing, and its report says what would be.
+	DryRun  bool
+	Resolve map[resource.Ref]Resolution
+}
+
+// syncEvery is after how many records the ledger is made durable in between.
+// Intents are durable before the first effect, so a crash in between costs
+// nothing but looking again.
+const syncEvery = 64
+
+// An applying is one apply in progress.
+type applying struct {
+	Work
+	m         Resources
+	ledger    Ledger
+	bad       map[resource.Ref]resource.Outcome // what dependents must not build on
+	triggered map[resource.Ref][]resource.Ref   // by trigger, what it restarts
+	unsynced  int
+	report    resource.Report
+}
+
+// Apply makes the machine as declared: it removes what is declared no longer,
+// then goes through the list. Each resource is read, compared, changed only
+// when it differs, read back and recorded. A failure stops only what depends
+// on it. The ledger's error is returned; it ends the apply, because what
+// cannot be recorded must not be done.
+func Apply(w Work, m Resources, ledger Ledger) (resource.Report, error) {
+	a := &applying{Work: w, m: m, ledger: ledger, bad: map[resource.Ref]resource.Outcome{}, triggered: map[resource.Ref][]resource.Ref{}}
+	a.report = resource.Report{Generation: w.Declaration.Generation, Trigger: w.Trigger, Started: m.Now(), Version: w.Version}
+	for i := range w.Declaration.Resources {
+		r := &w.Declaration.Resources[i]
+		for _, t := range r.RestartOn() {
+			a.triggered[t] = append(a.triggered[t], r.Ref())
+		}
+	}
+	err := a.all()
+	if e := ledger.Sync(); err == nil {
+		err = e
+	}
+	a.report.Finished = m.Now()
+	outcomes := []resource.Outcome{}
+	for _, l := range a.report.Lines {
+		outcomes = append(outcomes, l.Outcome)
+	}
+	a.report.Outcome = resource.Worst(outcomes...)
+	if err != nil {
+		a.report.Outcome = resource.OutcomeFailed
+	}
+	return a.report, err
+}
+
+func (a *applying) all() error {
+	if !a.Local {
+		if err := a.removeUndeclared(); err != nil {
+			return err
+		}
+	}
+	if err := a.intend(); err != nil {
+		return err
+	}
+	dirs := a.declaredDirectories()
+	for i := range a.Declaration.Resources {
+		r := &a.Declaration.Resources[i]
+		line, err := a.one(r, dirs)
+		if err != nil {
+			return fmt.Errorf("%s: it cannot be recorded: %w", r.Ref(), err)
+		}
+		line.Ref = r.Ref()
+		if line.Outcome == resource.OutcomeFailed || line.Outcome == resource.OutcomeUnknown {
+			a.bad[line.Ref] = line.Outcome
+		}
+		a.report.Lines = append(a.report.Lines, line)
+	}
+	return nil
+}
+
+func (a *applying) declaredDirectories() map[string]bool {
+	dirs := map[string]bool{}
+	for i := range a.Declaration.Resources {
+		if d := a.Declaration.Resources[i].Directory; d != nil {
+			dirs[d.Path] = true
+		}
+	}
+	return dirs
+}
+
+// blocked names an earlier resource that this one depends on and that did not
+// work.
+func (a *applying) blocked(r *resource.Resource, dirs map[string]bool) (resource.Ref, bool) {
+	if len(a.bad) == 0 {
+		return "", false
+	}
+	for _, ref := range r.After {
+		if a.bad[ref] != "" {
+			return ref, true
+		}
+	}
+	p := ""
+	switch {
+	case r.File != nil:
+		p = r.File.Path
+	case r.Directory != nil:
+		p = r.Directory.Path
+	default:
+		return "", false
+	}
+	for dir := path.Dir(p); dir != "/"; dir = path.Dir(dir) {
+		if ref := resource.NewRef(resource.KindDirectory, dir); dirs[dir] && a.bad[ref] != "" {
+			return ref, true
+		}
+	}
+	return "", false
+}
+
+// intend looks at every resource that the host has no record of, before
+// anything is changed, and records what it is about to make or take over. So a
+// service that its own package starts is known to be the host's, and a file
+// that is found after a crash, too.
+func (a *applying) intend() error {
+	wrote := false
+	for i := range a.Declaration.Resources {
+		r := &a.Declaration.Resources[i]
+		o, known := a.ledger.Get(r.Ref())
+		if a.DryRun || known && (o.Origin != resource.OriginFound || !r.Adopt) {
+			continue
+		}
+		o, owned, err := a.claim(r)
+		if err != nil || !owned {
+			continue // one says why when its turn comes
+		}
+		if err := a.ledger.Write(o); err != nil {
+			return fmt.Errorf("%s: it cannot be recorded: %w", r.Ref(), err)
+		}
+		wrote = true
+	}
+	if wrote {
+		return a.ledger.Sync()
+	}
+	return nil
+}
+
+// claim decides whether the host may own a resource that it has no record of.
+func (a *applying) claim(r *resource.Resource) (resource.Owned, bool, error) {
+	o := resource.Owned{Ref: r.Ref(), Local: a.Local, Since: a.m.Now(), Generation: a.Declaration.Generation, Origin: resource.OriginCreated, Begun: true}
+	want, err := r.Want(a.Names)
+	if err != nil {
+		return o, false, err
+	}
+	o.Applied = want
+	if r.Kind() == resource.KindAction {
+		return o, false, nil // recorded when it runs
+	}
+	is, err := a.m.Read(r.Ref())
+	switch {
+	case err != nil:
+		return o, false, err
+	case free(r, is):
+		return o, true, nil
+	case r.Adopt:
+		o.Origin, o.Found, o.Begun = resource.OriginAdopted, is, false
+		if o.Conflict = !is.Satisfies(want); o.Conflict {
+			o.Applied = is // nothing was
+		}
+		if a.DryRun {
+			return o, true, nil
+		}
+		if r.Kind() == resource.KindFile || r.Kind() == resource.KindDirectory {
+			o.Original, err = a.m.Keep(r.Ref())
+		}
+		return o, err == nil, err
+	case is.Satisfies(want):
+		o.Origin, o.Found, o.Begun = resource.OriginFound, is, false
+		return o, true, nil
+	}
+	return o, false, nil
+}
+
+// free tells whether nobody else's thing is there. A service's unit is not the
+// host's to begin with, so one that neither runs nor starts by itself is free.
+func free(r *resource.Resource, is resource.State) bool {
+	return is == nil || r.Kind() == resource.KindService && is[resource.FieldEnabled] != resource.Yes && is[resource.FieldRunning] != resource.Yes
+}
+
+// write records a resource, and makes the record durable now and then.
+func (a *applying) write(o resource.Owned) error {
+	if a.DryRun {
+		return nil
+	}
+	if err := a.ledger.Write(o); err != nil {
+		return err
+	}
+	if a.unsynced++; a.unsynced >= syncEvery {
+		a.unsynced = 0
+		return a.ledger.Sync()
+	}
+	return nil
+}
+
+// removalOrder is in which order things go: what runs before what it runs from.
+var removalOrder = []resource.Kind{resource.KindContainer, resource.KindService, resource.KindFile, resource.KindDirectory, resource.KindPackage, resource.KindAction}
+
+// removeUndeclared does with each owned resource that is declared no longer
+// what the removal table says.
+func (a *applying) removeUndeclared() error {
+	declared := map[resource.Ref]bool{}
+	for i := range a.Declaration.Resources {
+		declared[a.Declaration.Resources[i].Ref()] = true
+	}
+	var gone []resource.Owned
+	for _, o := range a.ledger.All() {
+		if !declared[o.Ref] && !o.Local {
+			gone = append(gone, o)
+		}
+	}
+	slices.SortFunc(gone, func(x, y resource.Owned) int {
+		if d := slices.Index(removalOrder, x.Ref.Kind()) - slices.Index(removalOrder, y.Ref.Kind()); d != 0 {
+			return d
+		}
+		return strings.Compare(y.Ref.Key(), x.Ref.Key()) // what is deeper first
+	})
+	for _, o := range gone {
+		line := Remove(o, a.m, a.DryRun)
+		a.report.Lines = append(a.report.Lines, line)
+		if line.Outcome == resource.OutcomeFailed || a.DryRun {
+			continue // it is tried again next time
+		}
+		if err := a.ledger.Forget(o.Ref); err != nil {
+			return fmt.Errorf("%s: it cannot be recorded: %w", o.Ref, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,54 @@
+package host
+
+import (
+	"fmt"
+
+	"muster.internal/resource"
+)
+
+// Remove does with an owned resource what the removal table says, and tells
+// how it fared. The caller forgets it unless that failed.
+func Remove(o resource.Owned, m Resources, dryRun bool) resource.Line {
+	line := resource.Line{Ref: o.Ref, Outcome: resource.OutcomeChanged}
+	how := o.Removal()
+	if o.Conflict { // it never was changed
+		how = resource.RemovalForget
+	}
+	if how == resource.RemovalForget {
+		line.Outcome, line.Did = resource.OutcomeOK, "forgotten"
+		return line
+	}
+	is, err := m.Read(o.Ref)
+	switch {
+	case err != nil:
+		line.Outcome, line.Reason = resource.OutcomeFailed, fmt.Sprintf("it cannot be read: %v", err)
+		return line
+	case is == nil && how != resource.RemovalRestore:
+		line.Outcome, line.Did, line.Reason = resource.OutcomeOK, "forgotten", "it was gone already"
+		return line
+	case o.Begun && how != resource.RemovalRestore && !is.Satisfies(o.Applied) && o.Ref.Kind() != resource.KindService:
+		line.Outcome, line.Did, line.Reason = resource.OutcomeKept, "forgotten", "it is not what this host was about to make"
+		return line
+	case is != nil && o.Applied[resource.FieldType] != is[resource.FieldType]:
+		line.Outcome, line.Did = resource.OutcomeKept, "forgotten"
+		line.Reason = fmt.Sprintf("the host made a %s there, and now it is a %s", o.Applied[resource.FieldType], is[resource.FieldType])
+		return line
+	}
+	if line.Did = dids[how]; dryRun {
+		return line
+	}
+	switch how {
+	case resource.RemovalRemove:
+		err = m.Remove(o.Ref)
+	case resource.RemovalStop:
+		err = m.Stop(o.Ref)
+	case resource.RemovalRestore:
+		err = m.Restore(o)
+	}
+	if err != nil {
+		line.Outcome, line.Did, line.Reason = resource.OutcomeFailed, "", err.Error()
+	}
+	return line
+}
+
+var dids = map[resource.Removal]string{resource.RemovalRemove: "removed", resource.RemovalStop: "stopped", resource.RemovalRestore: "restored"}
