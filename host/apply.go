@@ -1,6 +1,7 @@
 package host
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"slices"
@@ -36,6 +37,9 @@ type Resources interface {
 	Restore(o resource.Owned) error
 	Now() time.Time
 }
+
+// ErrNotEmpty means that a directory holds what the host did not make.
+var ErrNotEmpty = errors.New("it is not empty; what is in it is not the host's")
 
 // A Ledger is the record of what the host owns. Write and Forget are in the
 // order of their calls; Sync makes what was written before survive a power cut.

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"errors"
 	"fmt"
 
 	"muster.internal/resource"
@@ -45,7 +46,10 @@ func Remove(o resource.Owned, m Resources, dryRun bool) resource.Line {
 	case resource.RemovalRestore:
 		err = m.Restore(o)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, ErrNotEmpty):
+		line.Outcome, line.Did, line.Reason = resource.OutcomeKept, "forgotten", err.Error()
+	case err != nil:
 		line.Outcome, line.Did, line.Reason = resource.OutcomeFailed, "", err.Error()
 	}
 	return line

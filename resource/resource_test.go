@@ -102,6 +102,15 @@ func TestWant(t *testing.T) {
 	}
 }
 
+// An account is compared as it was declared, by name or by number.
+func TestWantAccounts(t *testing.T) {
+	r := Resource{File: &File{Path: "/a", Owner: "33", Group: "www-data"}}
+	got, err := r.Want(nil)
+	if diff := cmp.Diff(State{"type": "file", "mode": "0644", "owner_id": "33", "group": "www-data", "content": Hash("")}, got); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+}
+
 func TestDifferences(t *testing.T) {
 	is := State{"type": "file", "mode": "0644", "owner": "root", "label": "x"}
 	want := State{"type": "file", "mode": "0600", "owner": "app"}

@@ -21,6 +21,8 @@ const (
 	FieldMode        = "mode"
 	FieldOwner       = "owner"
 	FieldGroup       = "group"
+	FieldOwnerID     = "owner_id" // the same as a number, where it was declared as one
+	FieldGroupID     = "group_id"
 	FieldVersion     = "version"
 	FieldEnabled     = "enabled"
 	FieldRunning     = "running"
@@ -87,7 +89,7 @@ func (is State) Satisfies(want State) bool {
 }
 
 // Want is what should stand on the machine. Names are for the template of a
-// file; owners and groups are as they were written, names or numbers.
+// file.
 func (r *Resource) Want(names map[string]string) (State, error) {
 	switch {
 	case r.File != nil:
@@ -117,7 +119,9 @@ func pathState(kind, mode, usual, owner, group, content string) State {
 		mode = usual
 	}
 	perm, _ := ParseMode(mode) // it was checked when it was parsed
-	s := State{FieldType: kind, FieldMode: FormatMode(perm), FieldOwner: orRoot(owner), FieldGroup: orRoot(group)}
+	s := State{FieldType: kind, FieldMode: FormatMode(perm)}
+	s[account(owner, FieldOwner, FieldOwnerID)] = orRoot(owner)
+	s[account(group, FieldGroup, FieldGroupID)] = orRoot(group)
 	if content != "" {
 		s[FieldContent] = content
 	}
@@ -177,6 +181,14 @@ func ParseMode(s string) (uint32, error) {
 
 // FormatMode spells permission bits in octal, with four digits.
 func FormatMode(m uint32) string { return fmt.Sprintf("%04o", m&0o7777) }
+
+// account is the field that an account is compared by: as it was declared.
+func account(name, byName, byNumber string) string {
+	if name != "" && name[0] >= '0' && name[0] <= '9' {
+		return byNumber
+	}
+	return byName
+}
 
 func orTrue(b *bool) bool { return b == nil || *b }
 

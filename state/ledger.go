@@ -1,0 +1,248 @@
+package state
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"muster.internal/credential"
+	"muster.internal/resource"
+)
+
+const ledgerName = "owned"
+
+// An entry is one line of the ledger: a resource as it stands now, or that it
+// is forgotten.
+type entry struct {
+	Number int64           `json:"n"`
+	Put    *resource.Owned `json:"put,omitempty"`
+	Forget resource.Ref    `json:"forget,omitempty"`
+}
+
+// A Ledger is the record of what the host owns, a journal in two copies that
+// only grows until it is compacted.
+type Ledger struct {
+	dir    *Dir
+	owned  map[resource.Ref]resource.Owned
+	files  [2]*os.File
+	sizes  [2]int64
+	number int64
+	lines  int // in each file
+	dirty  bool
+	// Lost says what could not be read back, for people; empty when all was.
+	Lost string
+}
+
+// Ledger reads it. Each copy counts up to its first line that is not whole; the
+// copy that got further wins, and both are made to be that one.
+func (d *Dir) Ledger() (*Ledger, error) {
+	l := &Ledger{dir: d, owned: map[resource.Ref]resource.Owned{}}
+	var best []entry
+	var last [2]int64
+	damaged := 0
+	for i, path := range d.copies(ledgerName) {
+		b, err := os.ReadFile(path)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		entries, bad := readEntries(b)
+		if bad != "" || err != nil {
+			damaged++
+			last[i] = -1
+		}
+		if bad == midway {
+			l.Lost = fmt.Sprintf("%s is damaged after %d lines", path, len(entries))
+		}
+		if len(entries) == 0 {
+			continue
+		}
+		if bad == "" {
+			last[i] = entries[len(entries)-1].Number
+		}
+		if n := len(best); n == 0 || entries[len(entries)-1].Number > best[n-1].Number {
+			best = entries
+		}
+	}
+	if damaged < 2 {
+		l.Lost = "" // the other copy is whole
+	}
+	for _, e := range best {
+		if e.Put != nil {
+			l.owned[e.Put.Ref] = *e.Put
+		} else {
+			delete(l.owned, e.Forget)
+		}
+		l.number = e.Number
+	}
+	l.lines = len(best)
+	if damaged == 0 && last[0] == last[1] {
+		return l, l.open()
+	}
+	return l, l.rewrite()
+}
+
+// How a copy is bad: its last line is cut short, as a crash leaves it, or a
+// line in between is not what was written.
+const (
+	atEnd  = "at its end"
+	midway = "midway"
+)
+
+// readEntries reads the lines up to the first that is not whole or out of turn.
+func readEntries(b []byte) (entries []entry, bad string) {
+	for len(b) > 0 {
+		line, rest, ended := bytes.Cut(b, []byte("\n"))
+		if !ended {
+			return entries, atEnd
+		}
+		var e entry
+		text, whole := unseal(line)
+		if !whole || json.Unmarshal(text, &e) != nil || (e.Put == nil) == (e.Forget == "") {
+			return entries, midway
+		}
+		if n := len(entries); n > 0 && e.Number <= entries[n-1].Number {
+			return entries, midway
+		}
+		entries, b = append(entries, e), rest
+	}
+	return entries, ""
+}
+
+func (l *Ledger) open() error {
+	for i, path := range l.dir.copies(ledgerName) {
+		f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
+		if err != nil {
+			return err
+		}
+		l.files[i] = f
+		if l.sizes[i], err = f.Seek(0, io.SeekEnd); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// rewrite makes both copies anew from what is known, one after the other.
+func (l *Ledger) rewrite() error {
+	l.close()
+	var b bytes.Buffer
+	l.lines = 0
+	for _, o := range l.All() {
+		l.number++
+		l.lines++
+		line, err := json.Marshal(entry{Number: l.number, Put: &o})
+		if err != nil {
+			return err
+		}
+		b.Write(seal(line))
+	}
+	for _, path := range l.dir.copies(ledgerName) {
+		if err := credential.WriteFile(path, b.Bytes(), 0o600); err != nil {
+			return err
+		}
+	}
+	l.dirty = false
+	return l.open()
+}
+
+// Get is the record of one resource.
+func (l *Ledger) Get(ref resource.Ref) (resource.Owned, bool) {
+	o, known := l.owned[ref]
+	return o, known
+}
+
+// All are the records, by name.
+func (l *Ledger) All() []resource.Owned {
+	all := make([]resource.Owned, 0, len(l.owned))
+	for _, o := range l.owned {
+		all = append(all, o)
+	}
+	slices.SortFunc(all, func(a, b resource.Owned) int { return strings.Compare(string(a.Ref), string(b.Ref)) })
+	return all
+}
+
+// Write records a resource.
+func (l *Ledger) Write(o resource.Owned) error {
+	if err := l.append(entry{Put: &o}); err != nil {
+		return err
+	}
+	l.owned[o.Ref] = o
+	return nil
+}
+
+// Forget takes a resource off the record.
+func (l *Ledger) Forget(ref resource.Ref) error {
+	if _, known := l.owned[ref]; !known {
+		return nil
+	}
+	if err := l.append(entry{Forget: ref}); err != nil {
+		return err
+	}
+	delete(l.owned, ref)
+	return nil
+}
+
+func (l *Ledger) append(e entry) error {
+	e.Number = l.number + 1
+	line, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	line = seal(line)
+	l.dirty = true
+	for _, f := range l.files {
+		if _, err := f.Write(line); err != nil {
+			for i, f := range l.files { // half a line may be there, and nothing may follow it
+				err = errors.Join(err, f.Truncate(l.sizes[i]))
+			}
+			return fmt.Errorf("the record of what this host owns cannot be written: %w", err)
+		}
+	}
+	for i := range l.sizes {
+		l.sizes[i] += int64(len(line))
+	}
+	l.number++
+	l.lines++
+	return nil
+}
+
+// Sync makes what was written survive a power cut.
+func (l *Ledger) Sync() error {
+	if !l.dirty {
+		return nil
+	}
+	for _, f := range l.files {
+		if err := unix.Fdatasync(int(f.Fd())); err != nil {
+			return fmt.Errorf("the record of what this host owns cannot be made durable: %w", err)
+		}
+	}
+	l.dirty = false
+	return nil
+}
+
+// Close makes it durable, and compacts it when most of its lines are history.
+func (l *Ledger) Close() error {
+	err := l.Sync()
+	if err == nil && l.lines > 64 && l.lines > 2*len(l.owned) {
+		err = l.rewrite()
+	}
+	l.close()
+	return err
+}
+
+func (l *Ledger) close() {
+	for i, f := range l.files {
+		if f != nil {
+			f.Close()
+			l.files[i] = nil
+		}
+	}
+}
