@@ -187,11 +187,13 @@ func (a *applying) blocked(r *resource.Resource, dirs map[string]bool) (resource
 // service that its own package starts is known to be the host's, and a file
 // that is found after a crash, too.
 func (a *applying) intend() error {
-	wrote := false
+	if a.DryRun {
+		return nil
+	}
 	for i := range a.Declaration.Resources {
 		r := &a.Declaration.Resources[i]
 		o, known := a.ledger.Get(r.Ref())
-		if a.DryRun || known && (o.Origin != resource.OriginFound || !r.Adopt) {
+		if known && (o.Origin != resource.OriginFound || !r.Adopt) {
 			continue
 		}
 		o, owned, err := a.claim(r)
@@ -201,12 +203,9 @@ func (a *applying) intend() error {
 		if err := a.ledger.Write(o); err != nil {
 			return fmt.Errorf("%s: it cannot be recorded: %w", r.Ref(), err)
 		}
-		wrote = true
 	}
-	if wrote {
-		return a.ledger.Sync()
-	}
-	return nil
+	// Always: intents that an earlier run wrote may not be durable yet.
+	return a.ledger.Sync()
 }
 
 // claim decides whether the host may own a resource that it has no record of.

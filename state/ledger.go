@@ -117,6 +117,7 @@ func readEntries(b []byte) (entries []entry, bad string) {
 }
 
 func (l *Ledger) open() error {
+	l.dirty = true // what a killed process wrote is there, and perhaps not durable
 	for i, path := range l.dir.copies(ledgerName) {
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
 		if err != nil {
@@ -149,7 +150,6 @@ func (l *Ledger) rewrite() error {
 			return err
 		}
 	}
-	l.dirty = false
 	return l.open()
 }
 
