@@ -29,7 +29,10 @@ const (
 
 // A Watch keeps account of how far machines get with what they are served. It
 // keeps no time of its own, makes no garbage and is for one user at a time.
-type Watch struct{ courses map[dhcp.MAC]*course }
+type Watch struct {
+	courses map[dhcp.MAC]*course
+	room    int // how many there may be before some are forgotten
+}
 
 // A course is one machine's way through the stages. It begins anew when
 // something else is served.
@@ -46,7 +49,7 @@ type course struct {
 }
 
 // NewWatch returns an empty watch.
-func NewWatch() *Watch { return &Watch{courses: map[dhcp.MAC]*course{}} }
+func NewWatch() *Watch { return &Watch{courses: map[dhcp.MAC]*course{}, room: watched} }
 
 // Asked notes a DHCP request to boot that was decided on. Account is kept of
 // machines from their first that is served; iPXE's shows that the loader has
@@ -57,7 +60,7 @@ func (w *Watch) Asked(d *Decision, now time.Time) {
 		if !d.Serve {
 			return
 		}
-		if len(w.courses) >= watched {
+		if len(w.courses) >= w.room {
 			w.sweep(now)
 		}
 		c = &course{}
@@ -145,7 +148,9 @@ func (w *Watch) All(now time.Time) map[dhcp.MAC]Loop {
 	return all
 }
 
-// sweep forgets the machines that nothing was served to for a while.
+// sweep forgets the machines that nothing was served to for a while. When that
+// makes no room, there are more machines than that: it must not look at all of
+// them for each that comes.
 func (w *Watch) sweep(now time.Time) {
 	for m, c := range w.courses {
 		old := true
@@ -156,6 +161,7 @@ func (w *Watch) sweep(now time.Time) {
 			delete(w.courses, m)
 		}
 	}
+	w.room = max(watched, 2*len(w.courses))
 }
 
 func rowOf(s Stage) int {

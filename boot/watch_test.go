@@ -175,3 +175,31 @@ func TestWatchForgets(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// TestWatchOfManyMachines: when all that are watched are under way nothing can be
+// forgotten, and not each that comes may search them all for it.
+func TestWatchOfManyMachines(t *testing.T) {
+	w := NewWatch()
+	d := Decision{Serve: true, Stage: Loader}
+	boot := func(i int, now time.Time) {
+		d.MAC = dhcp.MAC{2, 0, byte(i >> 24), byte(i >> 16), byte(i >> 8), byte(i)}
+		w.Asked(&d, now)
+		w.Served(&d, 0, now)
+	}
+	const many = watched + 10
+	for i := range many {
+		boot(i, now)
+	}
+	if n := len(w.courses); n != many {
+		t.Errorf("%d of %d machines are remembered", n, many)
+	}
+	if w.room < 2*watched {
+		t.Errorf("there is room for %d: every machine that comes searches all", w.room)
+	}
+	for i := many; i <= 2*watched; i++ {
+		boot(i, now.Add(2*loopPause))
+	}
+	if n := len(w.courses); n > watched {
+		t.Errorf("later %d machines are remembered", n)
+	}
+}

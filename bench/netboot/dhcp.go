@@ -28,7 +28,7 @@ func (b *bench) dhcp(ctx context.Context) ([]comparison, error) {
 	if err != nil {
 		return nil, err
 	}
-	const window, count = 32, 20_000
+	const window = 32
 	ready := func(server) bool {
 		l, err := b.newDHCPLoad(1)
 		if err != nil {
@@ -38,9 +38,9 @@ func (b *bench) dhcp(ctx context.Context) ([]comparison, error) {
 		_, failed, err := l.run(1, 1, 300*time.Millisecond)
 		return err == nil && failed == 0
 	}
-	work := func(records, count int) func(t *turn, r *result) (int, int, time.Duration, error) {
+	work := func(machines, count int) func(t *turn, r *result) (int, int, time.Duration, error) {
 		return func(t *turn, r *result) (done, failed int, took time.Duration, err error) {
-			l, err := b.newDHCPLoad(records)
+			l, err := b.newDHCPLoad(machines)
 			if err != nil {
 				return 0, 0, 0, err
 			}
@@ -52,7 +52,7 @@ func (b *bench) dhcp(ctx context.Context) ([]comparison, error) {
 		}
 	}
 	four := newComparison(fmt.Sprintf("DHCP: a machine's four messages, relayed, %d reservations, %d at once", b.records, window), "CPU us")
-	if err := b.compare(ctx, four, append([]server{us}, peers...), ready, work(b.records, count), 1e6); err != nil {
+	if err := b.compare(ctx, four, append([]server{us}, peers...), ready, work(b.records, 20_000), 1e6); err != nil {
 		return nil, err
 	}
 	four.atMost(0.3, "muster", "kea")
@@ -76,22 +76,44 @@ func (b *bench) dhcp(ctx context.Context) ([]comparison, error) {
 		return nil, err
 	}
 
-	name := fmt.Sprintf("muster-%d", b.many)
-	few, many := us, server{}
-	few.name = fmt.Sprintf("muster-%d", b.records)
-	if many, _, err = b.booterWith(name, b.many, []byte("a loader"), []byte("an initrd")); err != nil {
+	same, all, err := b.flat(ctx, ready, work)
+	if err != nil {
 		return nil, err
 	}
-	flat := newComparison("DHCP: the same with more records", "CPU us")
-	sizes := map[string]int{few.name: b.records, many.name: b.many}
-	if err := b.compare(ctx, flat, []server{few, many}, ready, func(t *turn, r *result) (int, int, time.Duration, error) {
-		return work(sizes[t.s.name], count)(t, r)
-	}, 1e6); err != nil {
-		return nil, err
-	}
-	flat.atMost(1.2, many.name, few.name)
-	return []comparison{*four, *one, *flat}, nil
+	return []comparison{*four, *one, *same, *all}, nil
 }
+
+// flat asks whether the cost depends on the number of records: first with the
+// same few machines asking, so that only the search differs, then with all of
+// them by turns, so that what is kept of each comes out of memory again.
+func (b *bench) flat(ctx context.Context, ready func(server) bool, work dhcpWork) (same, all *comparison, err error) {
+	const few, count = 10, 20_000
+	var servers []server
+	records := map[string]int{}
+	for _, n := range []int{few, b.records, b.many} {
+		s, _, err := b.booterWith(fmt.Sprintf("muster-%d", n), n, []byte("a loader"), []byte("an initrd"))
+		if err != nil {
+			return nil, nil, err
+		}
+		servers, records[s.name] = append(servers, s), n
+	}
+	same = newComparison(fmt.Sprintf("DHCP: the same %d machines, with more and more records", few), "CPU us")
+	if err := b.compare(ctx, same, servers, ready, work(few, count), 1e6); err != nil {
+		return nil, nil, err
+	}
+	same.atMost(1.2, servers[2].name, servers[0].name)
+	all = newComparison("DHCP: all machines by turns, with more records", "CPU us")
+	if err := b.compare(ctx, all, servers[1:], ready, func(t *turn, r *result) (int, int, time.Duration, error) {
+		return work(records[t.s.name], count)(t, r)
+	}, 1e6); err != nil {
+		return nil, nil, err
+	}
+	all.atMost(1.2, servers[2].name, servers[1].name)
+	return same, all, nil
+}
+
+// dhcpWork makes the work of so many machines, with so many exchanges in all.
+type dhcpWork func(machines, count int) func(t *turn, r *result) (done, failed int, took time.Duration, err error)
 
 // dhcpPeers writes the peers' configurations: the same reservations, boot
 // file by architecture where they can.
@@ -146,11 +168,11 @@ func (b *bench) dhcpPeers() ([]server, error) {
 
 // A dhcpLoad plays a relay with many machines behind it, on one socket.
 type dhcpLoad struct {
-	conn    *net.UDPConn
-	records int
-	next    int
-	pending map[uint32]*asking // by transaction
-	offers  []float64          // us from DISCOVER to OFFER
+	conn     *net.UDPConn
+	machines int
+	next     int
+	pending  map[uint32]*asking // by transaction
+	offers   []float64          // us from DISCOVER to OFFER
 }
 
 // asking is a machine in the middle of its four messages.
@@ -160,8 +182,8 @@ type asking struct {
 	at      time.Time
 }
 
-func (b *bench) newDHCPLoad(records int) (*dhcpLoad, error) {
-	l := &dhcpLoad{records: records, pending: map[uint32]*asking{}}
+func (b *bench) newDHCPLoad(machines int) (*dhcpLoad, error) {
+	l := &dhcpLoad{machines: machines, pending: map[uint32]*asking{}}
 	return l, b.atLoad(func() (err error) {
 		l.conn, err = net.DialUDP("udp4", &net.UDPAddr{IP: net.ParseIP(loadIP), Port: 67}, &net.UDPAddr{IP: net.ParseIP(serverIP), Port: 67})
 		return err
@@ -174,7 +196,7 @@ func (l *dhcpLoad) run(count, window int, patience time.Duration) (done, failed 
 	var xid uint32
 	begin := func() error {
 		xid++
-		a := &asking{n: l.next % l.records, at: time.Now()}
+		a := &asking{n: l.next % l.machines, at: time.Now()}
 		l.next += 7919 // a prime: neighbours in time are no neighbours in the table
 		l.pending[xid] = a
 		_, err := l.conn.Write(message(xid, a, nil))

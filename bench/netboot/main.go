@@ -29,6 +29,7 @@ type settings struct {
 	only     string
 	booter   string
 	coredhcp string
+	profile  string
 	json     bool
 }
 
@@ -40,6 +41,7 @@ func main() {
 	flag.StringVar(&s.only, "only", "dhcp,tftp,http", "what to measure")
 	flag.StringVar(&s.booter, "booter", "bin/muster-booter", "the booter's `program`")
 	flag.StringVar(&s.coredhcp, "coredhcp", "coredhcp", "coredhcp's `program`; it has no Debian package")
+	flag.StringVar(&s.profile, "profile", "", "have perf record each turn into this `directory`, which must exist; read it with perf report -i FILE")
 	flag.BoolVar(&s.json, "json", false, "print the results as JSON")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

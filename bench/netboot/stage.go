@@ -208,6 +208,25 @@ func (t *turn) cpu() time.Duration {
 	return 0
 }
 
+// record has perf note where a server spends its time, if that is asked for,
+// until the function that it returns is called.
+func (t *turn) record(what string) (func(), error) {
+	if t.b.profile == "" {
+		return func() {}, nil
+	}
+	file := filepath.Join(t.b.profile, strings.ReplaceAll(t.s.name+", "+what, "/", " of ")+".perf")
+	perf := exec.Command("perf", "record", "-q", "-g", "-e", "cpu-clock", "-F", "1999", "-o", file, "-p", strings.Join(strings.Fields(t.processes()), ","))
+	perf.Stdout, perf.Stderr = t.log, t.log
+	if err := perf.Start(); err != nil {
+		return nil, fmt.Errorf("a profile is made by perf, of Debian's package linux-perf: %w", err)
+	}
+	time.Sleep(500 * time.Millisecond) // until it has attached
+	return func() {
+		perf.Process.Signal(os.Interrupt)
+		perf.Wait()
+	}, nil
+}
+
 // resident is the peak of the memory of all that runs on stage now.
 func (t *turn) resident() (sum int64) {
 	for _, pid := range strings.Fields(t.processes()) {
@@ -236,9 +255,15 @@ func (b *bench) compare(ctx context.Context, c *comparison, servers []server, re
 				return err
 			}
 			r := c.of(s.name)
+			profiled, err := t.record(fmt.Sprintf("%s, round %d", c.Work, round+1))
+			if err != nil {
+				t.stop()
+				return err
+			}
 			before := t.cpu()
 			done, failed, took, err := work(t, r)
 			used := t.cpu() - before
+			profiled()
 			r.Peak = max(r.Peak, t.resident())
 			t.stop()
 			if err != nil {
