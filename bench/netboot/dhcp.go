@@ -45,6 +45,10 @@ func (b *bench) dhcp(ctx context.Context) ([]comparison, error) {
 				return 0, 0, 0, err
 			}
 			defer l.conn.Close()
+			count := count
+			if t.s.name == "dnsmasq" { // it searches its reservations one by one, and nothing is judged by it
+				count /= 10
+			}
 			began := time.Now()
 			done, failed, err = l.run(count, window, 2*time.Second)
 			took = time.Since(began)
@@ -67,7 +71,7 @@ func (b *bench) dhcp(ctx context.Context) ([]comparison, error) {
 		}
 		defer l.conn.Close()
 		began := time.Now()
-		done, failed, err = l.run(2000, 1, 2*time.Second)
+		done, failed, err = l.run(1000, 1, 2*time.Second)
 		took = time.Since(began)
 		r.P50 = append(r.P50, median(l.offers))
 		return done, failed, took, err
@@ -78,7 +82,7 @@ func (b *bench) dhcp(ctx context.Context) ([]comparison, error) {
 
 	same, all, err := b.flat(ctx, ready, work)
 	if err != nil {
-		return nil, err
+		return []comparison{*four, *one}, err
 	}
 	return []comparison{*four, *one, *same, *all}, nil
 }

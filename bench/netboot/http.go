@@ -94,7 +94,7 @@ http { access_log off; sendfile on; tcp_nopush on; keepalive_requests 100000;
 			return int(sum >> 10), failed, took, nil // in KiB
 		}, 1<<20)
 		if err != nil {
-			return nil, err
+			return all, err
 		}
 		for _, r := range cmp.Results {
 			for i := range r.Rates {

@@ -71,18 +71,20 @@ func run(ctx context.Context, s settings) (err error) {
 			continue
 		}
 		cs, err := area.measure(ctx)
+		all = append(all, cs...)
+		for _, c := range cs {
+			if !s.json {
+				c.print(os.Stdout)
+			}
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", area.name, err)
 		}
-		all = append(all, cs...)
 	}
 	if s.json {
 		e := json.NewEncoder(os.Stdout)
 		e.SetIndent("", "  ")
 		return e.Encode(all)
-	}
-	for _, c := range all {
-		c.print(os.Stdout)
 	}
 	return nil
 }

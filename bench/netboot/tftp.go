@@ -66,7 +66,7 @@ func (b *bench) tftp(ctx context.Context) ([]comparison, error) {
 					err = e
 				}
 			}
-			if failed == clients {
+			if failed == clients && t.s.name == "muster" { // what a peer cannot do is a result
 				return 0, failed, took, err
 			}
 			return clients - failed, failed, took, nil
@@ -79,7 +79,7 @@ func (b *bench) tftp(ctx context.Context) ([]comparison, error) {
 	}{{100, 16, "window 16"}, {100, 4, "window 4"}, {100, 0, "no window"}, {500, 16, "window 16"}} {
 		cmp := newComparison(fmt.Sprintf("TFTP: 1 MiB, %s, %d clients at once", c.what, c.clients), "CPU ms")
 		if err := b.compare(ctx, cmp, append([]server{us}, peers...), ready, work(c.clients, c.window), 1e3); err != nil {
-			return nil, err
+			return all, err
 		}
 		switch {
 		case c.clients == 500:
