@@ -321,7 +321,11 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 1<<16); return &b
 // and calls moved whenever the client has more than before.
 func send(conn *net.UDPConn, content []byte, r tftp.Request, moved func()) count {
 	terms := tftp.Negotiate(r)
-	w := &windowWriter{conn: conn, size: terms.SegmentSize(), segmented: terms.Window > segmentsAbove}
+	quick, err := newQuickConn(conn)
+	if err != nil {
+		return countTransfersLost
+	}
+	w := &windowWriter{conn: conn, quick: quick, size: terms.SegmentSize(), segmented: terms.Window > segmentsAbove}
 	if w.segmented && segment(conn, w.size) != nil {
 		w.segmented = false
 	}
@@ -346,7 +350,7 @@ func send(conn *net.UDPConn, content []byte, r tftp.Request, moved func()) count
 			}
 			conn.SetReadDeadline(time.Now().Add(s.Patience()))
 		}
-		n, err := conn.Read(in)
+		n, err := quick.Read(in)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			step = s.Timeout()
@@ -371,13 +375,14 @@ func send(conn *net.UDPConn, content []byte, r tftp.Request, moved func()) count
 // A windowWriter sends the packets of a window, in one call if the kernel can.
 type windowWriter struct {
 	conn      *net.UDPConn
-	size      int // of each packet but the last
+	quick     *quickConn // the same
+	size      int        // of each packet but the last
 	segmented bool
 }
 
 func (w *windowWriter) write(b []byte) error {
 	if w.segmented || len(b) <= w.size {
-		_, err := w.conn.Write(b)
+		err := w.quick.Write(b)
 		if err == nil || !w.segmented || len(b) <= w.size {
 			return err
 		}
@@ -389,7 +394,7 @@ func (w *windowWriter) write(b []byte) error {
 	}
 	for len(b) > 0 {
 		n := min(w.size, len(b))
-		if _, err := w.conn.Write(b[:n]); err != nil {
+		if err := w.quick.Write(b[:n]); err != nil {
 			return err
 		}
 		b = b[n:]

@@ -295,7 +295,11 @@ func TestWithoutSegmentation(t *testing.T) {
 		if segmented && segment(c, 100) != nil {
 			t.Skip("this kernel has no UDP segmentation: windows are sent packet by packet, as the other half of this test shows")
 		}
-		w := &windowWriter{conn: c, size: 100, segmented: segmented}
+		quick, err := newQuickConn(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &windowWriter{conn: c, quick: quick, size: 100, segmented: segmented}
 		if err := w.write(window); err != nil {
 			t.Fatal(err)
 		}
