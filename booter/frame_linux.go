@@ -44,18 +44,21 @@ func openFrames(device string) (*frames, error) {
 	return f, nil
 }
 
-// listenServers lets through unfragmented UDP from the port of DHCP servers,
-// and nothing that leaves this host.
+// listenServers lets through unfragmented answers from the port of DHCP servers,
+// and nothing that leaves this host. Relays pass on what machines ask from the
+// same port: that is most of the traffic, and none of it is to wake anybody.
 func listenServers(fd, index int) error {
 	ld, jump := uint16(unix.BPF_LD|unix.BPF_ABS), uint16(unix.BPF_JMP|unix.BPF_K)
 	code := []unix.SockFilter{ // offsets from the IPv4 header
 		{Code: ld | unix.BPF_B, K: 9},
-		{Code: jump | unix.BPF_JEQ, K: unix.IPPROTO_UDP, Jf: 6},
+		{Code: jump | unix.BPF_JEQ, K: unix.IPPROTO_UDP, Jf: 8},
 		{Code: ld | unix.BPF_H, K: 6},
-		{Code: jump | unix.BPF_JSET, K: 0x1fff, Jt: 4},
+		{Code: jump | unix.BPF_JSET, K: 0x1fff, Jt: 6},
 		{Code: unix.BPF_LDX | unix.BPF_B | unix.BPF_MSH, K: 0},
 		{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_IND, K: 0},
-		{Code: jump | unix.BPF_JEQ, K: dhcp.ServerPort, Jf: 1},
+		{Code: jump | unix.BPF_JEQ, K: dhcp.ServerPort, Jf: 3},
+		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_IND, K: 8}, // behind the UDP header
+		{Code: jump | unix.BPF_JEQ, K: dhcp.BootReply, Jf: 1},
 		{Code: unix.BPF_RET | unix.BPF_K, K: 0xffff},
 		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
 	}
