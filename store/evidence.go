@@ -23,12 +23,12 @@ const machineColumns = `machine_id, state, server_uuid, uuid, uuid_key, serial, 
 
 var (
 	getMachine    = define("machines/get", `SELECT `+machineColumns+` FROM machines WHERE machine_id = $1`)
-	machineOf     = define("machines/registration", `SELECT `+machineColumns+` FROM machines WHERE server_uuid = $1 AND state = 'known'`)
+	machineOf     = define("machines/registration", `SELECT `+machineColumns+` FROM machines WHERE server_uuid = $1 AND server_uuid <> '' AND state = 'known'`)
 	newcomerOf    = define("machines/newcomer", `SELECT `+machineColumns+` FROM machines WHERE uuid_key = $1 AND boot_mac = $2 AND state = 'conflict'`)
 	newcomersTo   = define("machines/newcomers", `SELECT `+machineColumns+` FROM machines WHERE incumbent = $1 AND state = 'conflict' ORDER BY machine_id`)
 	newcomersBy   = define("machines/by-card", `SELECT `+machineColumns+` FROM machines WHERE boot_mac = $1 AND state = 'conflict' ORDER BY last_seen`)
 	newcomerCount = define("machines/count", `SELECT count(*) FROM machines WHERE state = 'conflict'`)
-	conflictsDue  = define("clock/conflicts", `SELECT machine_id FROM machines WHERE state = 'conflict' AND last_seen <= $1 ORDER BY machine_id`)
+	conflictsDue  = define("clock/conflicts", `SELECT machine_id FROM machines WHERE state = 'conflict' AND last_seen <= $1 ORDER BY last_seen, machine_id`)
 	setMachine    = define("machines/set", `
 INSERT INTO machines (`+machineColumns+`) VALUES (`+placeholders(1, 18)+`)
 ON CONFLICT (machine_id) DO UPDATE SET (state, server_uuid, uuid, uuid_key, serial, macs, disks, key_id, product, oddity, reason,
@@ -42,9 +42,9 @@ WHERE e.kind = $1 AND e.value = $2 AND m.state = 'known' ORDER BY m.server_uuid 
 	setApart   = define("machines/apart-set", `INSERT INTO machines_apart (server_uuid, uuid_key) VALUES ($1, $2) ON CONFLICT DO NOTHING`)
 	getApart   = define("machines/apart", `SELECT uuid_key FROM machines_apart WHERE server_uuid = $1 AND uuid_key = $2`)
 	dropApart  = define("machines/apart-drop", `DELETE FROM machines_apart WHERE server_uuid = $1`)
-	setOddity  = define("machines/oddity", `UPDATE machines SET oddity = $2, reason = $3, seq = $4 WHERE server_uuid = $1 AND state = 'known'`)
+	setOddity  = define("machines/oddity", `UPDATE machines SET oddity = $2, reason = $3, seq = $4 WHERE server_uuid = $1 AND server_uuid <> '' AND state = 'known'`)
 	unknownYet = define("machines/unknown", `
-SELECT server_uuid FROM registrations r WHERE NOT EXISTS (SELECT 1 FROM machines m WHERE m.server_uuid = r.server_uuid) ORDER BY server_uuid`)
+SELECT server_uuid FROM registrations r WHERE NOT EXISTS (SELECT 1 FROM machines m WHERE m.server_uuid = r.server_uuid AND m.server_uuid <> '') ORDER BY server_uuid`)
 )
 
 func machineSubject(id string) string { return "machine/" + id }

@@ -1,9 +1,10 @@
 package store
 
 import (
-	"bytes"
+	"database/sql"
 	"flag"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"regexp"
@@ -15,20 +16,30 @@ import (
 
 var update = flag.Bool("update", false, "rewrite golden files; a schema's fixture is only ever added")
 
+// unmigrated runs one test on a new database of each engine, without a schema.
+func unmigrated(t *testing.T, f func(t *testing.T, e engine, url string)) {
+	t.Run("sqlite", func(t *testing.T) { t.Parallel(); f(t, &sqlite{}, emptySQLite(t)) })
+	t.Run("postgres", func(t *testing.T) { t.Parallel(); f(t, &postgres{}, emptyPostgres(t)) })
+}
+
 // emptyPostgres makes a database without a schema.
 func emptyPostgres(t testing.TB) string {
 	t.Helper()
-	postgresURL(t) // or skip
+	started.Store(true)
 	c := startCluster()
+	if c.skip != "" {
+		t.Skip(c.skip)
+	}
 	name := fmt.Sprintf("t%d", databases.Add(1))
-	c.sql(t, "CREATE DATABASE "+name)
+	c.sql(t, "CREATE DATABASE "+name+" STRATEGY file_copy")
 	return c.url(name)
 }
 
-// load makes the schema of a past version and fills it. A fixture is written
+// load makes the schema of a past version, fills it, and returns what it holds
+// then. A fixture is written
 // in the SQL that both engines read, but for binary values: x'00' is SQLite's
 // spelling.
-func load(t testing.TB, e engine, url string, version int64, text string) {
+func load(t testing.TB, e engine, url string, version int64, text string) (rows map[string][]row) {
 	t.Helper()
 	db, reader, err := e.open(t.Context(), url)
 	if err != nil {
@@ -55,13 +66,33 @@ func load(t testing.TB, e engine, url string, version int64, text string) {
 			t.Fatalf("%.200s: %v", stmt, err)
 		}
 	}
+	rows = map[string][]row{}
+	for _, m := range regexp.MustCompile(`(?m)^INSERT INTO (\w+) `).FindAllStringSubmatch(text, -1) {
+		rows[m[1]] = rowsOf(t, db, m[1])
+	}
+	return rows
 }
 
-// TestWriteFixture writes the fixture of a new schema with -update; it leaves
-// those that are there alone.
+// newest is the version of the schema that this code makes.
+func newest(t testing.TB) (version int64) {
+	t.Helper()
+	files, err := fs.Glob(migrations, "migrations/*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Sscanf(files[len(files)-1], "migrations/%d_", &version); err != nil {
+		t.Fatal(err)
+	}
+	return version
+}
+
+func fixtureOf(version int64) string { return fmt.Sprintf("testdata/schema-%05d.sql", version) }
+
+// TestWriteFixture writes what this code leaves in a database of the newest
+// schema (go test ./store -run WriteFixture -update), so that later code can be
+// tested on it. A fixture that is there is left alone.
 func TestWriteFixture(t *testing.T) {
-	const version = 1
-	file := fmt.Sprintf("testdata/schema-%05d.sql", version)
+	file := fixtureOf(newest(t))
 	if _, err := os.Stat(file); err == nil || !*update {
 		t.Skip("the fixture is there; delete it to write it anew, as long as its schema is not released")
 	}
@@ -71,43 +102,74 @@ func TestWriteFixture(t *testing.T) {
 	}
 	defer s.Close()
 	fill(t, s)
-	var out bytes.Buffer
-	db := behind(t, s)
+	var out strings.Builder
 	out.WriteString("DELETE FROM audit_head;\n")
+	db := behind(t, s)
 	// Parents come before what refers to them.
-	for _, table := range append([]string{"operators", "registrations", "nodes"}, tables...) {
-		if strings.Contains(out.String(), "INSERT INTO "+table+" ") {
+	written := map[string]bool{}
+	for _, table := range append([]string{"master_key", "operators", "registrations", "nodes", "install_logs"}, tables...) {
+		if written[table] {
 			continue
 		}
-		rows, err := db.Query("SELECT * FROM " + table)
-		if err != nil {
+		written[table] = true
+		rows := rowsOf(t, db, table)
+		if len(rows) == 0 {
+			t.Errorf("%s is empty: fill writes nothing to it", table)
+		}
+		for _, r := range rows {
+			var values []string
+			for _, c := range r.columns {
+				values = append(values, r.values[c])
+			}
+			fmt.Fprintf(&out, "INSERT INTO %s (%s) VALUES (%s);\n", table, strings.Join(r.columns, ", "), strings.Join(values, ", "))
+		}
+	}
+	if !t.Failed() {
+		if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		cols, _ := rows.Columns()
-		types, _ := rows.ColumnTypes()
-		for rows.Next() {
-			vs := make([]any, len(cols))
-			for i := range vs {
-				vs[i] = new(any)
-			}
-			if err := rows.Scan(vs...); err != nil {
-				t.Fatal(err)
-			}
-			var texts []string
-			for i, v := range vs {
-				value := *v.(*any)
-				if n, ok := value.(int64); ok && strings.EqualFold(types[i].DatabaseTypeName(), "boolean") {
-					value = n != 0
-				}
-				texts = append(texts, literal(value))
-			}
-			fmt.Fprintf(&out, "INSERT INTO %s (%s) VALUES (%s);\n", table, strings.Join(cols, ", "), strings.Join(texts, ", "))
-		}
-		rows.Close()
 	}
-	if err := os.WriteFile(file, out.Bytes(), 0o644); err != nil {
+}
+
+// A row is what a table holds, each value as SQLite would read it.
+type row struct {
+	columns []string
+	values  map[string]string
+}
+
+func rowsOf(t testing.TB, db *sql.DB, table string) (all []row) {
+	t.Helper()
+	rows, err := db.Query("SELECT * FROM " + table)
+	if err != nil {
 		t.Fatal(err)
 	}
+	defer rows.Close()
+	types, err := rows.ColumnTypes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rows.Next() {
+		r, vs := row{values: map[string]string{}}, make([]any, len(types))
+		for i := range vs {
+			vs[i] = new(any)
+		}
+		if err := rows.Scan(vs...); err != nil {
+			t.Fatal(err)
+		}
+		for i, c := range types {
+			value := *vs[i].(*any)
+			if n, ok := value.(int64); ok && strings.EqualFold(c.DatabaseTypeName(), "boolean") {
+				value = n != 0
+			}
+			r.columns = append(r.columns, c.Name())
+			r.values[c.Name()] = literal(value)
+		}
+		all = append(all, r)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return all
 }
 
 func literal(v any) string {
@@ -142,4 +204,26 @@ func fill(t testing.TB, s *Store) {
 	if err := s.ReportBooter(ctx, start, booterCaller, muster.BooterStatus{Booter: "b1"}); err != nil {
 		t.Fatal(err)
 	}
+	fillMore(t, s)
+}
+
+// fillMore fills what came after the first schema.
+func fillMore(t testing.TB, s *Store) {
+	t.Helper()
+	ctx := t.Context()
+	must[muster.Window](t)(s.OpenWindow(ctx, start, ada, muster.EnrollmentWindow, muster.NewWindow{Duration: 600}))
+	issue(t, s, muster.NewEnrolmentToken{Comment: "rack 7"})
+	must[muster.RootPasswordSet](t)(s.SetRootPassword(ctx, start, ada, boxNo(1).uuid, muster.RootPassword{Password: "a root password"}))
+	must[muster.SharedIdentity](t)(s.AddSharedIdentity(ctx, start, ada, muster.SharedIdentity{Kind: muster.SharedSerial, Value: "0123456789"}))
+	if err := s.KeepTraces(ctx, start, booterCaller, "b1", []muster.BootTrace{{MAC: boxNo(1).mac, At: start, Steps: []muster.BootStep{{Asked: "discover", Packet: []byte{1, 2}}}}}); err != nil {
+		t.Fatal(err)
+	}
+	member(t, s, boxNo(4), start)
+	gone := must[muster.Registration](t)(s.Registration(ctx, boxNo(4).uuid))
+	must[muster.NodeDetail](t)(s.ExpungeNode(ctx, start, ada, gone.NodeID, muster.Expunge{Confirm: gone.ServerUUID}))
+	node := must[muster.Registration](t)(s.Registration(ctx, boxNo(1).uuid)).NodeID
+	place(t, s, node, "p1", "service", "placed")
+	meddle(t, s, "INSERT INTO moves VALUES ('m1', 'p1', 'n-gone', '"+node+"', 'done', 1, 2)")
+	meddle(t, s, "INSERT INTO foreign_workloads VALUES ('"+boxNo(1).uuid+"', 'vm', 'theirs', 1, NULL, '')")
+	meddle(t, s, "INSERT INTO machines_apart VALUES ('"+boxNo(1).uuid+"', '"+boxNo(8).uuid+"')")
 }

@@ -14,7 +14,7 @@ SELECT placement_id, module, kind, state FROM placements WHERE node_id = $1 AND 
 	setPlacement = define("placements/set", `UPDATE placements SET state = $2, seq = $3 WHERE placement_id = $1 AND state = $4`)
 	movesOf      = define("moves/unfinished", `
 SELECT move_id, placement_id, from_node, to_node, started_at FROM moves
-WHERE outcome = '' AND (from_node = $1 OR to_node = $1) ORDER BY move_id`)
+WHERE outcome = '' AND (from_node = $1 OR to_node = $1) ORDER BY started_at, move_id`)
 	foreignOf = define("foreign/machine", `
 SELECT kind, name, first_seen, acknowledged_at, acknowledged_by FROM foreign_workloads WHERE server_uuid = $1 ORDER BY kind, name`)
 	acknowledge = define("foreign/acknowledge", `

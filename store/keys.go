@@ -23,7 +23,7 @@ SELECT id, scope, comment, server_uuid, created_at, created_by, expires_at, last
 FROM api_keys ORDER BY created_at, id`)
 
 	dropKey      = define("keys/drop", `DELETE FROM api_keys WHERE id = $1`)
-	dropAgentKey = define("keys/drop-agent", `DELETE FROM api_keys WHERE server_uuid = $1`)
+	dropAgentKey = define("keys/drop-agent", `DELETE FROM api_keys WHERE server_uuid = $1 AND server_uuid <> ''`)
 	keyUsed      = define("keys/used", `UPDATE api_keys SET last_used = $2 WHERE id = $1`)
 )
 

@@ -10,14 +10,7 @@ import (
 // earlier one was there still opens, and is whole.
 func TestALateMigrationIsCaughtUp(t *testing.T) {
 	for _, order := range [][]int64{{6}, {7, 6}, {6, 7}} {
-		engines(t, func(t *testing.T, s *Store) {
-			var e engine = &sqlite{}
-			var url string
-			if s.engine.shared() {
-				e, url = &postgres{}, emptyPostgres(t)
-			} else {
-				url = emptySQLite(t)
-			}
+		unmigrated(t, func(t *testing.T, e engine, url string) {
 			ctx := t.Context()
 			db, reader, err := e.open(ctx, url)
 			if err != nil {
@@ -38,7 +31,7 @@ func TestALateMigrationIsCaughtUp(t *testing.T) {
 			reader.Close()
 			db.Close()
 			e.close()
-			s = open(t, url)
+			s := open(t, url)
 			site(t, s)
 			awaiting(t, s, boxNo(1), start)
 			if ms := must[[]muster.Machine](t)(s.Machines(ctx, muster.MachineFilter{})); len(ms) != 1 {

@@ -41,7 +41,7 @@ SELECT mac FROM boot_records WHERE `+unannounced+` AND mode = 'normal' AND pi_na
 	lapsesDue = define("clock/lapses", `
 SELECT server_uuid FROM registrations r WHERE state IN ('pending', 'awaiting_setup') AND last_seen <= $1
  AND NOT EXISTS (SELECT 1 FROM nodes n WHERE n.server_uuid = r.server_uuid AND n.state <> 'decommissioned')
- AND NOT EXISTS (SELECT 1 FROM boot_records b WHERE b.server_uuid = r.server_uuid) ORDER BY server_uuid LIMIT 5000`)
+ AND NOT EXISTS (SELECT 1 FROM boot_records b WHERE b.server_uuid = r.server_uuid AND b.server_uuid <> '') ORDER BY server_uuid LIMIT 5000`)
 	dropRecord    = define("boot-records/drop", `DELETE FROM boot_records WHERE mac = $1 AND state = $2 AND seq = $3`)
 	networksInUse = define("networks/use", `SELECT network, address FROM boot_records WHERE address <> ''`)
 )

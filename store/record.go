@@ -14,7 +14,7 @@ const recordColumns = `mac, seq, state, mode, rescue_until, server_uuid, network
 
 var (
 	getRecord        = define("boot-records/get", `SELECT `+recordColumns+` FROM boot_records WHERE mac = $1`)
-	recordsOfMachine = define("boot-records/machine", `SELECT `+recordColumns+` FROM boot_records WHERE server_uuid = $1 ORDER BY mac`)
+	recordsOfMachine = define("boot-records/machine", `SELECT `+recordColumns+` FROM boot_records WHERE server_uuid = $1 AND server_uuid <> '' ORDER BY mac`)
 	recordsAfter     = define("boot-records/feed", `SELECT `+recordColumns+` FROM boot_records WHERE seq > $1 ORDER BY seq`)
 
 	listRecords = define("boot-records/list", `

@@ -368,7 +368,7 @@ func (c *recordChange) choose(want netip.Prefix) error {
 	return err
 }
 
-var addressHolder = define("boot-records/holder", `SELECT mac FROM boot_records WHERE address = $1`)
+var addressHolder = define("boot-records/holder", `SELECT mac FROM boot_records WHERE address = $1 AND address <> ''`)
 
 func checkNetworking(n *muster.Networking) error {
 	p, err := netip.ParsePrefix(n.Address)

@@ -16,7 +16,7 @@ var (
 
 	buryKey = define("dead-keys/bury", `
 INSERT INTO dead_keys (id, secret_hash, server_uuid, died_at, expunged)
-SELECT id, secret_hash, server_uuid, $2, FALSE FROM api_keys WHERE server_uuid = $1 AND scope = 'agent'`)
+SELECT id, secret_hash, server_uuid, $2, FALSE FROM api_keys WHERE server_uuid = $1 AND server_uuid <> '' AND scope = 'agent'`)
 	expungeKeys  = define("dead-keys/expunge", `UPDATE dead_keys SET expunged = TRUE WHERE server_uuid = $1`)
 	forgetKeys   = define("dead-keys/forget", `DELETE FROM dead_keys WHERE server_uuid = $1 AND NOT expunged`)
 	findDeadKey  = define("dead-keys/get", `SELECT secret_hash, server_uuid, expunged FROM dead_keys WHERE id = $1`)

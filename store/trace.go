@@ -26,7 +26,7 @@ ON CONFLICT (booter, mac) DO UPDATE SET at = excluded.at, document = excluded.do
 	tracesOld  = define("traces/expire", `DELETE FROM boot_traces WHERE at < $1`)
 	tracesMark = define("traces/most", `SELECT at FROM boot_traces ORDER BY at DESC LIMIT 1 OFFSET $1`)
 
-	machineOfCard = define("traces/machine", `SELECT server_uuid FROM registrations WHERE boot_mac = $1 ORDER BY last_seen DESC, server_uuid LIMIT 1`)
+	machineOfCard = define("traces/machine", `SELECT server_uuid FROM registrations WHERE boot_mac = $1 AND boot_mac <> '' ORDER BY last_seen DESC, server_uuid LIMIT 1`)
 )
 
 // MachineOfCard is the machine that announced itself from a NIC last; "": none.
