@@ -178,3 +178,21 @@ func upgraded(t *testing.T, s *Store, version int64) {
 		}
 	}
 }
+
+// The database itself refuses a second live registration of a node, whatever
+// the code does.
+func TestANodeHasOneLiveRegistration(t *testing.T) {
+	engines(t, func(t *testing.T, s *Store) {
+		site(t, s)
+		member(t, s, boxNo(1), start)
+		member(t, s, boxNo(2), start)
+		node := must[muster.Registration](t)(s.Registration(t.Context(), boxNo(1).uuid)).NodeID
+		take := "UPDATE registrations SET node_id = '" + node + "' WHERE server_uuid = '" + boxNo(2).uuid + "'"
+		_, err := behind(t, s).Exec(take)
+		if err == nil || s.engine.classify(err) != lostRow {
+			t.Fatalf("a second live registration of a node: %v", err)
+		}
+		must[muster.Registration](t)(s.RaiseRegistration(t.Context(), start, ada, boxNo(1).uuid, lifecycle.Disable))
+		meddle(t, s, take)
+	})
+}
