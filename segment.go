@@ -17,6 +17,18 @@ type OtherServer struct {
 	LastSeen  time.Time `json:"last_seen"`
 }
 
+// Unwanted are the servers that take machines away from this booter: those that
+// give other addresses than the boot records say, unless one is meant to.
+func (b *BooterStatus) Unwanted() []OtherServer {
+	var all []OtherServer
+	for _, s := range b.OtherServers {
+		if s.Differs > 0 && !b.Proxy {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
 // A LoopingMachine is one that is served the same stage again and again without
 // going on from there, so that serving it rests for a while.
 type LoopingMachine struct {

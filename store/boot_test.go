@@ -1,6 +1,7 @@
 package store
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -281,4 +282,41 @@ func TestHeartbeatsWriteNothing(t *testing.T) {
 	if now := must[int64](t)(s.Head(t.Context())); now != head {
 		t.Error("heartbeats went into the feed")
 	}
+}
+
+// TestSecondServersAreTold: a DHCP server that takes machines away from a
+// booter is an event once, and again when it was gone meanwhile. Another
+// booter is none, nor is the server that a proxying booter stands beside.
+func TestSecondServersAreTold(t *testing.T) {
+	engines(t, func(t *testing.T, s *Store) {
+		foreign := muster.OtherServer{Address: "10.77.0.66", Differs: 1, MAC: "52:54:00:77:00:01", Offered: "10.77.0.201"}
+		again, peer := foreign, muster.OtherServer{Address: "10.77.0.2", Same: 7}
+		again.Differs, again.Offered = 900, "10.77.0.202"
+		for _, step := range []struct {
+			name   string
+			b      muster.BooterStatus
+			events int
+		}{
+			{"nobody", muster.BooterStatus{Booter: "b1"}, 0},
+			{"another booter", muster.BooterStatus{Booter: "b1", OtherServers: []muster.OtherServer{peer}}, 0},
+			{"seen", muster.BooterStatus{Booter: "b1", OtherServers: []muster.OtherServer{peer, foreign}}, 1},
+			{"still there", muster.BooterStatus{Booter: "b1", OtherServers: []muster.OtherServer{peer, again}}, 1},
+			{"where it is meant to be", muster.BooterStatus{Booter: "b1", Proxy: true, OtherServers: []muster.OtherServer{again}}, 1},
+			{"unwanted again", muster.BooterStatus{Booter: "b1", OtherServers: []muster.OtherServer{again}}, 2},
+			{"gone", muster.BooterStatus{Booter: "b1"}, 2},
+			{"back", muster.BooterStatus{Booter: "b1", OtherServers: []muster.OtherServer{foreign}}, 3},
+		} {
+			if err := s.ReportBooter(t.Context(), start, booterCaller, step.b); err != nil {
+				t.Fatal(err)
+			}
+			if n := entries(t, s, "booter/b1", "second_dhcp_server"); n != step.events {
+				t.Errorf("%s: %d events, not %d", step.name, n, step.events)
+			}
+		}
+		es := must[[]muster.AuditEntry](t)(s.Audit(t.Context(), muster.AuditFilter{Subject: "booter/b1"}))
+		var d struct{ Server, Offered, MAC string }
+		if err := json.Unmarshal(es[0].Detail, &d); err != nil || d.Server != foreign.Address || d.Offered != foreign.Offered || d.MAC != foreign.MAC {
+			t.Errorf("%s %v", es[0].Detail, err)
+		}
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"muster.internal"
@@ -17,7 +18,8 @@ WHERE state = 'setting_up' ORDER BY server_uuid`)
 	setBooter = define("booters/set", `
 INSERT INTO booters (name, document, last_seen) VALUES ($1, $2, $3)
 ON CONFLICT (name) DO UPDATE SET document = excluded.document, last_seen = excluded.last_seen`)
-	bootersAll = define("booters/list", `SELECT document, last_seen FROM booters ORDER BY name`)
+	booterNamed = define("booters/get", `SELECT document FROM booters WHERE name = $1`)
+	bootersAll  = define("booters/list", `SELECT document, last_seen FROM booters ORDER BY name`)
 )
 
 // BooterFeed returns what changed after a position, as of one moment. A
@@ -68,7 +70,8 @@ func (s *Store) BooterFeed(ctx context.Context, after int64) (muster.BooterFeed,
 }
 
 // ReportBooter keeps a booter's last word about itself. It is a report, not a
-// change: it stays out of audit and feed.
+// change: it stays out of audit and feed, but for a DHCP server that it did not
+// know of the last time.
 func (s *Store) ReportBooter(ctx context.Context, now time.Time, by muster.Caller, b muster.BooterStatus) error {
 	if !muster.ValidStamp(b.Booter) {
 		return muster.Invalid("booter", "a booter's name is 1 to 64 letters, digits, dots, hyphens or underscores")
@@ -76,6 +79,9 @@ func (s *Store) ReportBooter(ctx context.Context, now time.Time, by muster.Calle
 	return s.write(ctx, "keeping a booter's status", now, by, func(t *tx) error {
 		b := b
 		b.LastSeen = nil
+		if err := t.noteServers(b); err != nil {
+			return err
+		}
 		document, err := json.Marshal(b)
 		if err != nil {
 			return err
@@ -83,6 +89,34 @@ func (s *Store) ReportBooter(ctx context.Context, now time.Time, by muster.Calle
 		_, err = t.exec(setBooter, b.Booter, string(document), micro(t.now))
 		return err
 	})
+}
+
+// noteServers writes down which DHCP servers a booter is in the way of, or they
+// in its, that its last report did not name.
+func (t *tx) noteServers(b muster.BooterStatus) error {
+	unwanted := b.Unwanted()
+	if len(unwanted) == 0 {
+		return nil
+	}
+	var was muster.BooterStatus
+	var document string
+	found, err := t.get(booterNamed, []any{b.Booter}, &document)
+	if err == nil && found {
+		err = json.Unmarshal([]byte(document), &was)
+	}
+	if err != nil {
+		return err
+	}
+	for _, o := range unwanted {
+		known := slices.ContainsFunc(was.Unwanted(), func(k muster.OtherServer) bool { return k.Address == o.Address })
+		if known {
+			continue
+		}
+		if _, err := t.record("second_dhcp_server", "booter/"+b.Booter, detail{"server": o.Address, "offered": o.Offered, "mac": o.MAC}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Booters lists every booter that ever reported.

@@ -203,3 +203,22 @@ func TestReadsOfWhatWasNeverReported(t *testing.T) {
 		}
 	})
 }
+
+// TestANameOutlivesAnAnnouncement: a bare machine knows no name of its own. The
+// one that it was approved with stays when the approval is taken back and the
+// machine says again what it is.
+func TestANameOutlivesAnAnnouncement(t *testing.T) {
+	engines(t, func(t *testing.T, s *Store) {
+		site(t, s)
+		b := boxNo(1)
+		awaiting(t, s, b, start)
+		a := approval(t, s, b, start)
+		a.Plan.Hostname = "web2"
+		must[muster.SetupGrant](t)(s.ApproveSetup(t.Context(), start, ada, b.uuid, a))
+		must[muster.Registration](t)(s.RaiseRegistration(t.Context(), start, ada, b.uuid, lifecycle.CancelSetup))
+		must[muster.Announced](t)(s.Announce(t.Context(), start, booterCaller, b.announcement("s2")))
+		if r := must[muster.Registration](t)(s.Registration(t.Context(), b.uuid)); r.Hostname != "web2" || r.State != muster.AwaitingSetup {
+			t.Errorf("%s is called %q", r.State, r.Hostname)
+		}
+	})
+}

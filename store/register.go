@@ -39,7 +39,10 @@ func read(serverUUID string, sysinfo []byte) (string, said, error) {
 
 // take copies what was said into the registration.
 func (r *registration) take(s said) {
-	r.Hostname, r.Manufacturer, r.Product, r.Serial = s.facts.Hostname, s.facts.Manufacturer, s.facts.Product, s.facts.Serial
+	r.Manufacturer, r.Product, r.Serial = s.facts.Manufacturer, s.facts.Product, s.facts.Serial
+	if s.facts.Hostname != "" { // a bare machine says none, and keeps the one that it was approved with
+		r.Hostname = s.facts.Hostname
+	}
 	r.MACs = append([]string{}, s.facts.MACs...)
 	r.addMAC(s.facts.AdminMAC)
 }

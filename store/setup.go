@@ -279,11 +279,7 @@ func (t *tx) refresh(m *machine, q muster.RefreshRequest, what said) error {
 		return err
 	}
 	if len(what.redacted) > 0 {
-		hostname := r.Hostname
 		r.take(what)
-		if r.Hostname == "" {
-			r.Hostname = hostname
-		}
 	}
 	if q.Hostname != "" {
 		r.Hostname = q.Hostname
