@@ -10,7 +10,8 @@ type OtherServer struct {
 	// booter does; Differs what does not, or was said to machines without one.
 	Same    int64 `json:"same"`
 	Differs int64 `json:"differs"`
-	// MAC and Offered are an example of what differs: to whom, which address.
+	// MAC and Offered are an example of what differs: to whom, which address;
+	// none: it refused the machine the one that it asked for.
 	MAC       string    `json:"mac,omitempty"`
 	Offered   string    `json:"offered,omitempty"`
 	FirstSeen time.Time `json:"first_seen"`

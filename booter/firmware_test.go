@@ -274,16 +274,21 @@ func TestOtherServers(t *testing.T) {
 	for range 3 {
 		b.heard(&pkt, reply(9, 200, "pxelinux.0"), from)
 	}
+	nak := f.message(dhcp.Discover) // one that refuses machines what we gave them
+	nak.Op = dhcp.BootReply
+	nak.Set(dhcp.OptMessageType, []byte{byte(refusal)})
+	nak.Set(dhcp.OptServerID, []byte{10, 77, 0, 10})
+	b.heard(&pkt, nak.Append(nil), from)
 	q := f.message(dhcp.Request) // and as machines tell
 	q.Set(dhcp.OptServerID, []byte{10, 77, 0, 9})
 	q.Set(dhcp.OptRequestedIP, []byte{10, 77, 0, 200})
 	f.ask(q, 20*time.Millisecond)
 	until(t, "all are listed", func() bool {
 		l := b.rivals.list()
-		return len(l) == 3 && l[0].Same == 1 && l[0].Differs == 0 && l[1].Differs == 0 && l[2].Differs == 4 && l[2].Same == 0 &&
+		return len(l) == 4 && l[3].Differs == 1 && l[3].Address == "10.77.0.10" && l[3].MAC == mac(1) && l[3].Offered == "" && l[0].Same == 1 && l[0].Differs == 0 && l[1].Differs == 0 && l[2].Differs == 4 && l[2].Same == 0 &&
 			l[2].Address == "10.77.0.9" && l[2].Offered == "10.77.0.200" && l[2].MAC == mac(1)
 	})
-	if n := strings.Count(log.String(), "a second DHCP server"); n != 1 {
+	if n := strings.Count(log.String(), "a second DHCP server"); n != 2 {
 		t.Errorf("warned %d times", n)
 	}
 }

@@ -15,6 +15,11 @@ import (
 	"muster.internal/dhcp"
 )
 
+// A refusal is a DHCPNAK (RFC 2132 §9.6) of another server, one that thinks that
+// the segment is its own. Nothing of ours sends one, so that dhcp has no name
+// for it.
+const refusal dhcp.MessageType = 6
+
 const maxRivals = 64 // servers that are told apart; whoever makes up more does not fill memory
 
 // rivals are the other DHCP servers of the segment. One that says what the boot
@@ -58,13 +63,15 @@ func (r *rivals) note(server netip.Addr, m dhcp.MAC, offered netip.Addr, same bo
 	if s.Differs++; s.Differs > 1 {
 		return
 	}
-	s.MAC, s.Offered = m.String(), offered.String()
+	if s.MAC = m.String(); offered.IsValid() && !offered.IsUnspecified() {
+		s.Offered = offered.String()
+	}
 	if r.proxy {
-		r.log.Info("a DHCP server of the site gives addresses here", "server", server, "mac", s.MAC, "offered", offered)
+		r.log.Info("a DHCP server of the site gives addresses here", "server", server, "mac", s.MAC, "offered", s.Offered)
 		return
 	}
 	r.log.Warn("a second DHCP server answers on this segment; machines that take its offer do not boot from here",
-		"server", server, "mac", s.MAC, "offered", offered, "hint", "turn it off here, let it leave these machines alone, or run this booter with --proxy beside it")
+		"server", server, "mac", s.MAC, "offered", s.Offered, "hint", "turn it off here, let it leave these machines alone, or run this booter with --proxy beside it")
 }
 
 // list is for the status.
@@ -129,7 +136,7 @@ func (b *Booter) heard(p *dhcp.Packet, msg []byte, from netip.Addr) {
 		server = from
 	}
 	m, ok := p.MAC()
-	if !ok || t != dhcp.Offer && t != dhcp.Ack || server == b.cfg.Address || server.IsUnspecified() {
+	if !ok || t != dhcp.Offer && t != dhcp.Ack && t != refusal || server == b.cfg.Address || server.IsUnspecified() {
 		return
 	}
 	// Another booter may know a machine before we do: its boot files name it.

@@ -99,8 +99,12 @@ func (a *app) segment(w io.Writer, b muster.BooterStatus) {
 		case b.Proxy:
 			fmt.Fprintf(w, "%s: %s gives addresses on its segment, %d times\n", said(b.Booter), said(s.Address), s.Differs)
 		default:
-			a.warn(w, "%s: a second DHCP server, %s, answered %d times on its segment, last %s (it offered %s to %s); turn it off there, or run the booter with --proxy",
-				said(b.Booter), said(s.Address), s.Differs, a.ago(&s.LastSeen), said(s.Offered), said(s.MAC))
+			did := "offered " + said(s.Offered) + " to " + said(s.MAC)
+			if s.Offered == "" {
+				did = "refused " + said(s.MAC) + " its address"
+			}
+			a.warn(w, "%s: a second DHCP server, %s, answered %d times on its segment, last %s (it %s); turn it off there, or run the booter with --proxy",
+				said(b.Booter), said(s.Address), s.Differs, a.ago(&s.LastSeen), did)
 		}
 	}
 	for _, l := range b.Loops {
