@@ -174,7 +174,13 @@ type BooterStatus struct {
 	Errors   []string         `json:"errors,omitempty"`
 	Counters map[string]int64 `json:"counters,omitempty"`
 	// Proxy: it gives no addresses, a DHCP server of the site does.
-	Proxy        bool             `json:"proxy,omitempty"`
+	Proxy bool `json:"proxy,omitempty"`
+	// Run names this run of the booter, and Sessions the bus sessions that it
+	// holds, as of Seq: those of another run, or not among them, are over. Held
+	// is how many there are: which, is not shown.
+	Run          string           `json:"run,omitempty"`
+	Sessions     []string         `json:"sessions,omitempty"`
+	Held         int              `json:"bus_sessions,omitempty"`
 	OtherServers []OtherServer    `json:"other_servers,omitempty"`
 	Loops        []LoopingMachine `json:"loops,omitempty"`
 	LastSeen     *time.Time       `json:"last_seen,omitempty"`
@@ -189,6 +195,7 @@ type Announcement struct {
 	Source     string          `json:"source"`      // its address
 	PublicKey  string          `json:"public_key,omitempty"`
 	Booter     string          `json:"booter"`
+	Run        string          `json:"run,omitempty"` // of the booter
 	Sysinfo    json.RawMessage `json:"sysinfo"`
 }
 

@@ -120,6 +120,9 @@ type Registration struct {
 	AssignedPI     *ImageRef  `json:"assigned_pi,omitempty"`
 	DiskLayout     *SetupPlan `json:"disk_layout,omitempty"` // what was approved
 
+	// Away says why a machine that is to be set up is not on the boot bus.
+	Away string `json:"away,omitempty"`
+
 	Disks      []Disk     `json:"disks,omitempty"`       // as surveyed over the bus
 	SurveyedAt *time.Time `json:"surveyed_at,omitempty"` // nil: no approval can be offered yet
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -37,6 +38,7 @@ type BusOptions struct {
 // publishes reaches another machine.
 type Bus struct {
 	o      BusOptions
+	run    string // names this run: its sessions end with it
 	counts *counters
 
 	mu       sync.Mutex
@@ -69,7 +71,7 @@ func NewBus(o BusOptions) *Bus {
 		o.AskAfter = 2 * time.Second
 	}
 	return &Bus{
-		o: o, counts: newCounters(), conns: map[*busConn]struct{}{}, sources: map[netip.Addr]int{}, holders: map[string]*busConn{},
+		o: o, run: nonce(), counts: newCounters(), conns: map[*busConn]struct{}{}, sources: map[netip.Addr]int{}, holders: map[string]*busConn{},
 		expected: map[string]*expectation{}, changed: make(chan struct{}), told: newSessionChanges(),
 	}
 }
@@ -281,6 +283,17 @@ func (b *Bus) Holder(session string) (uuid, mac, publicKey string, ok bool) {
 		return c.uuid, c.mac, c.key(), true
 	}
 	return "", "", "", false
+}
+
+// Sessions lists the sessions that are held, and names the run that holds them.
+func (b *Bus) Sessions() (run string, sessions []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.holders {
+		sessions = append(sessions, c.session)
+	}
+	slices.Sort(sessions)
+	return b.run, sessions
 }
 
 func (b *Bus) find(session string) *busConn {

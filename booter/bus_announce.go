@@ -102,7 +102,7 @@ func (c *busConn) announce(ctx context.Context) (surveyWanted bool, err error) {
 		}
 		c.mu.Lock()
 		a := muster.Announcement{ServerUUID: c.uuid, MAC: c.mac, Session: c.session, Source: c.source.String(),
-			PublicKey: c.publicKey, Booter: c.bus.o.Booter, Sysinfo: bytes.Clone(c.sysinfo)}
+			PublicKey: c.publicKey, Booter: c.bus.o.Booter, Run: c.bus.run, Sysinfo: bytes.Clone(c.sysinfo)}
 		c.mu.Unlock()
 		c.bus.told.announced(c.name, c.session)
 		got, err := c.bus.o.Control.Announce(ctx, a)

@@ -23,7 +23,7 @@ const (
 	feedTimeout = feedWait + 15*time.Second
 	feedPause   = 200 * time.Millisecond // between questions at least, when the answers come at once
 	cachePause  = 2 * time.Second        // between writes of the cache at least
-	reportEvery = 30 * time.Second
+	reportEvery = 10 * time.Second       // on average; store.BooterSilence is some times as long
 	maxLoops    = 1000
 	tellEvery   = 20 // failures in a row between lines in the log
 	// catchUp is how long a start waits for the first answer; firmware asks for
@@ -182,14 +182,13 @@ func (b *Booter) loops() []muster.LoopingMachine {
 }
 
 // reportStatus tells the control plane how the booter fares: when something
-// was staged, and every half minute.
+// was staged, and every ten seconds: what it does not say for long is taken for
+// lost.
 func (b *Booter) reportStatus(ctx context.Context) error {
 	failed := 0
 	for {
 		call, cancel := context.WithTimeout(ctx, feedTimeout)
-		staged, errs := b.stage.status()
-		err := b.cfg.Control.ReportBooter(call, muster.BooterStatus{Booter: b.cfg.Name, Address: b.cfg.Address.String(), Seq: b.dir.Seq(), Staged: staged,
-			Errors: errs, Counters: b.Counters(), Proxy: b.cfg.Proxy, OtherServers: b.rivals.list(), Loops: b.loops()})
+		err := b.cfg.Control.ReportBooter(call, b.status())
 		cancel()
 		next := reportEvery/2 + rand.N(reportEvery)
 		if err != nil && ctx.Err() == nil {
@@ -211,4 +210,14 @@ func (b *Booter) reportStatus(ctx context.Context) error {
 		}
 		t.Stop()
 	}
+}
+
+// status is what the booter says of itself. How far it has followed the feed is
+// read first: of machines that were announced later it says nothing.
+func (b *Booter) status() muster.BooterStatus {
+	s := muster.BooterStatus{Booter: b.cfg.Name, Address: b.cfg.Address.String(), Seq: b.dir.Seq(),
+		Counters: b.Counters(), Proxy: b.cfg.Proxy, OtherServers: b.rivals.list(), Loops: b.loops()}
+	s.Staged, s.Errors = b.stage.status()
+	s.Run, s.Sessions = b.bus.Sessions()
+	return s
 }

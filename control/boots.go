@@ -90,11 +90,15 @@ func (s session) Feed(ctx context.Context, booter string, after int64, wait time
 const (
 	maxReported = 1000
 	maxErrors   = 64
+	maxSessions = 10_000
 )
 
 func (s session) ReportBooter(ctx context.Context, b muster.BooterStatus) error {
 	if len(b.Staged) > maxReported || len(b.Counters) > maxReported || len(b.Errors) > maxErrors || len(b.OtherServers) > maxErrors || len(b.Loops) > maxReported {
 		return muster.Invalid("staged", "a report holds up to %d images, counters and loops, and %d errors and servers", maxReported, maxErrors)
+	}
+	if len(b.Sessions) > maxSessions {
+		return muster.Invalid("sessions", "a report holds up to %d bus sessions", maxSessions)
 	}
 	return s.store.ReportBooter(ctx, s.now(), s.by, b)
 }

@@ -54,11 +54,12 @@ const FirstOperator = "admin"
 // A Control is an open control plane. It serves once Start was called; As
 // gives a caller in the same process what a client would get from afar.
 type Control struct {
-	cfg   Config
-	log   *slog.Logger
-	now   func() time.Time
-	store *store.Store
-	blobs *image.Blobs
+	cfg    Config
+	log    *slog.Logger
+	now    func() time.Time
+	opened time.Time
+	store  *store.Store
+	blobs  *image.Blobs
 	// collecting is held while a blob is wanted or removed.
 	collecting sync.Mutex
 	authority  *Authority
@@ -109,7 +110,7 @@ func Open(ctx context.Context, cfg Config) (*Control, error) {
 	if cfg.Beat == 0 {
 		cfg.Beat = 30 * time.Second
 	}
-	c := &Control{cfg: cfg, log: cfg.Log, now: cfg.Now, hashing: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
+	c := &Control{cfg: cfg, log: cfg.Log, now: cfg.Now, opened: cfg.Now(), hashing: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 		secrets: newGuard("wrong keys and tokens", pace{6 * time.Second, 10}, pace{time.Second / 20, 200}),
 		doubted: make(chan struct{}, 2),
 		logins:  newGuard("failed attempts", pace{6 * time.Second, 10}, pace{time.Second / 20, 200}),

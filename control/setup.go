@@ -136,11 +136,18 @@ func (s session) SetupFailed(ctx context.Context, serverUUID string, o muster.Se
 	return s.store.SetupFailed(ctx, s.now(), s.by, uuid, o)
 }
 
-// Tick ends what is overdue: setups, codes, keys, rescues, probes, windows.
+// Tick ends what is overdue: setups, codes, keys, rescues, probes, windows, and
+// the bus sessions of booters that are gone.
 func (c *Control) Tick(ctx context.Context) error {
 	done, err := c.store.Expire(ctx, c.now())
 	if done != (store.Expired{}) {
 		c.log.Info("ended what was overdue", "setups", done.Setups, "claim_codes", done.Codes, "keys", done.Keys, "rescues", done.Rescues, "probes", done.Probes, "windows", done.Windows, "doors_forgotten", done.Tokens)
+	}
+	if now := c.now(); err == nil && now.Sub(c.opened) >= store.BooterSilence { // booters had the time to speak
+		lost := 0
+		if lost, err = c.store.LoseSilent(ctx, now); lost > 0 {
+			c.log.Warn("machines count as away from the boot bus: their booters are silent", "machines", lost)
+		}
 	}
 	return err
 }

@@ -12,7 +12,6 @@ import (
 	"muster.internal"
 	"muster.internal/inventory"
 	"muster.internal/lifecycle"
-	"muster.internal/setup"
 )
 
 const (
@@ -40,7 +39,7 @@ func (s *Store) Announce(ctx context.Context, now time.Time, by muster.Caller, a
 	if a.Session == "" {
 		return reply, muster.Invalid("session", "an announcement comes over a bus session")
 	}
-	if err := checkLines("session", a.Session, "source", a.Source, "public_key", a.PublicKey, "booter", a.Booter); err != nil {
+	if err := checkLines("session", a.Session, "source", a.Source, "public_key", a.PublicKey, "booter", a.Booter, "run", a.Run); err != nil {
 		return reply, err
 	}
 	if a.PublicKey == "" {
@@ -102,7 +101,7 @@ func (t *tx) announce(uuid string, a muster.Announcement, what said) (reply must
 	// waits: nothing of the incumbent's setup is ever sent to it, and if it
 	// could end that setup, two machines with one UUID could never be set up.
 	if f.SameMachine || a.MAC == m.reg.bootMAC {
-		if err := t.newcomer(m, muster.SessionChange{Session: a.Session, MAC: a.MAC, Source: a.Source, PublicKey: a.PublicKey}); err != nil {
+		if err := t.newcomer(m, muster.SessionChange{Session: a.Session, MAC: a.MAC, Source: a.Source, PublicKey: a.PublicKey}, m.reg.goneBefore(a)); err != nil {
 			return reply, nil, err
 		}
 	}
@@ -234,7 +233,8 @@ func (t *tx) hear(m *machine, next lifecycle.State, a muster.Announcement, what 
 	if isNew {
 		r.Door = muster.DoorNetboot
 	}
-	r.LastSeen, r.bootMAC, r.session, r.source, r.publicKey = t.now, a.MAC, a.Session, a.Source, a.PublicKey
+	r.LastSeen, r.bootMAC, r.publicKey = t.now, a.MAC, a.PublicKey
+	r.attach(a)
 	if moved {
 		r.SurveyedAt, r.surveySession = nil, ""
 	}
@@ -244,6 +244,7 @@ func (t *tx) hear(m *machine, next lifecycle.State, a muster.Announcement, what 
 			"from": m.had, "mac": a.MAC, "address": a.Source, "booter": a.Booter, "serial": r.Serial, "product": r.Product}); err != nil {
 			return false, err
 		}
+		r.link.seq = seq
 	}
 	if err := t.save(m, next, seq); err != nil {
 		return false, err
@@ -257,30 +258,17 @@ func (t *tx) hear(m *machine, next lifecycle.State, a muster.Announcement, what 
 // rebind notes the session of a machine that came back in the middle of its
 // own install.
 func (t *tx) rebind(m *machine, a muster.Announcement) error {
-	m.reg.session, m.reg.source, m.reg.LastSeen = a.Session, a.Source, t.now
+	m.reg.LastSeen = t.now
+	m.reg.attach(a)
 	seq, err := t.record("reconnected", subject(m.uuid), detail{"mac": a.MAC, "address": a.Source, "booter": a.Booter})
 	if err != nil {
 		return err
 	}
-	m.reg.seq = seq
-	return t.putRegistration(m.reg, m.had)
-}
-
-// newcomer voids an approval when another connection claims the machine's
-// name, as far as the rows let it.
-func (t *tx) newcomer(m *machine, c muster.SessionChange) error {
-	if m.had != muster.SettingUp || c.Session != "" && (c.Session == m.reg.setupSession || c.Session == m.reg.session) {
-		return nil
+	m.reg.seq, m.reg.link.seq = seq, seq
+	if err := t.putRegistration(m.reg, m.had); err != nil {
+		return err
 	}
-	f := lifecycle.Facts{OtherSession: true, OtherKey: c.PublicKey != "" && c.PublicKey != m.reg.setupKey}
-	if _, _, err := m.raise(lifecycle.Void, f); muster.IsCode(err, muster.CodeConflict) {
-		return nil // it is the machine itself that came back
-	}
-	reason := fmt.Sprintf("another connection from %s (NIC %s) claimed this machine's name on the boot bus after the approval", c.Source, c.MAC)
-	if c.Reason != "" {
-		reason += ": " + c.Reason
-	}
-	return t.end(m, lifecycle.Void, f, setup.CutReason(reason))
+	return t.tellSetup(m, "the machine is back on the boot bus, at booter "+a.Booter)
 }
 
 func (t *tx) noteConflict(m *machine, c muster.Conflict) error {
@@ -344,7 +332,11 @@ func (s *Store) SessionChanged(ctx context.Context, now time.Time, by muster.Cal
 			return err
 		}
 		if c.Session != "" || c.Lost == "" {
-			if err := t.newcomer(m, c); err != nil {
+			gone := ""
+			if m.reg.session == "" {
+				gone = m.reg.link.over
+			}
+			if err := t.newcomer(m, c, gone); err != nil {
 				return err
 			}
 		}
@@ -352,12 +344,6 @@ func (s *Store) SessionChanged(ctx context.Context, now time.Time, by muster.Cal
 			return nil
 		}
 		// An approval needs a machine that is there.
-		m.reg.session = ""
-		seq, err := t.record("session_lost", subject(m.uuid), detail{"mac": c.MAC, "address": c.Source, "reason": c.Reason})
-		if err != nil {
-			return err
-		}
-		m.reg.seq = seq
-		return t.putRegistration(m.reg, m.had)
+		return t.lose(m, c.Reason, detail{"mac": c.MAC, "address": c.Source, "booter": m.reg.link.booter})
 	})
 }

@@ -90,7 +90,7 @@ func (t *tx) approveSetup(m *machine, a Approval) (grant muster.SetupGrant, err 
 		EnrollmentPI: policy.EnrollmentPI != nil,
 	})
 	if err != nil {
-		return grant, err
+		return grant, m.stillAway(err)
 	}
 	if r.BoundKeyID, err = t.s.newID(); err != nil {
 		return grant, err

@@ -70,15 +70,18 @@ func (s *Store) BooterFeed(ctx context.Context, after int64) (muster.BooterFeed,
 }
 
 // ReportBooter keeps a booter's last word about itself. It is a report, not a
-// change: it stays out of audit and feed, but for a DHCP server that it did not
-// know of the last time.
+// change: it stays out of audit and feed. A DHCP server that it did not know of
+// the last time is one, and so is the end of a machine's bus session.
 func (s *Store) ReportBooter(ctx context.Context, now time.Time, by muster.Caller, b muster.BooterStatus) error {
 	if !muster.ValidStamp(b.Booter) {
 		return muster.Invalid("booter", "a booter's name is 1 to 64 letters, digits, dots, hyphens or underscores")
 	}
 	return s.write(ctx, "keeping a booter's status", now, by, func(t *tx) error {
+		if err := t.settleLinks(b); err != nil {
+			return err
+		}
 		b := b
-		b.LastSeen = nil
+		b.LastSeen, b.Held, b.Sessions = nil, len(b.Sessions), nil
 		if err := t.noteServers(b); err != nil {
 			return err
 		}

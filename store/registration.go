@@ -19,7 +19,8 @@ const registrationColumns = `server_uuid, rev, state, door, hostname, manufactur
  boot_mac, session, source, public_key,
  setup_epoch, setup_deadline, bundle, operation_id, last_setup_error, setup_session, setup_key, proof_hash,
  pi_name, pi_digest, disk_layout, surveyed_at, survey_session, disks,
- console_port, console_pin, conflicts, host_version, seq, was_disabled`
+ console_port, console_pin, conflicts, host_version, seq, was_disabled,
+ session_booter, session_run, session_seq, session_over`
 
 var (
 	getRegistration = define("registrations/get", `SELECT `+registrationColumns+` FROM registrations WHERE server_uuid = $1`)
@@ -35,12 +36,12 @@ SELECT `+registrationColumns+` FROM registrations WHERE state = $1 AND server_uu
 
 	addRegistration = define("registrations/add", `
 INSERT INTO registrations (`+registrationColumns+`)
-VALUES (`+placeholders(1, 44)+`)`)
+VALUES (`+placeholders(1, 48)+`)`)
 
 	setRegistration = define("registrations/set", `
 UPDATE registrations SET (`+strings.TrimPrefix(registrationColumns, "server_uuid, ")+`)
- = (`+placeholders(2, 44)+`)
-WHERE server_uuid = $1 AND rev = $45 AND state = $46`)
+ = (`+placeholders(2, 48)+`)
+WHERE server_uuid = $1 AND rev = $49 AND state = $50`)
 
 	dropRegistration = define("registrations/drop", `DELETE FROM registrations WHERE server_uuid = $1 AND rev = $2 AND state = $3`)
 
@@ -78,6 +79,7 @@ type registration struct {
 	session   string // the bus session that announced it last and is alive
 	source    string // its address
 	publicKey string // that it announced
+	link      link   // whose session that is or was
 
 	setupSession  string // that the approval is bound to
 	setupKey      string // that the bundle is sealed to
@@ -111,6 +113,7 @@ func (r *registration) values() ([]any, error) {
 		r.SetupEpoch, microPtr(r.SetupDeadline), string(r.bundle), r.OperationID, r.LastSetupError, r.setupSession, r.setupKey, r.proofHash,
 		pi.Name, pi.Digest, layout, microPtr(r.SurveyedAt), r.surveySession, text(r.Disks),
 		r.ConsolePort, r.ConsolePin, text(r.Conflicts), r.hostVersion, r.seq, r.wasDisabled,
+		r.link.booter, r.link.run, r.link.seq, r.link.over,
 	}, bad
 }
 
@@ -135,6 +138,7 @@ func scanRegistration(scan func(...any) error) (*registration, error) {
 		&r.SetupEpoch, &deadline, &r.bundle, &r.OperationID, &r.LastSetupError, &r.setupSession, &r.setupKey, &r.proofHash,
 		&piName, &piDigest, &layout, &surveyed, &r.surveySession, &disks,
 		&r.ConsolePort, &r.ConsolePin, &conflicts, &r.hostVersion, &r.seq, &r.wasDisabled,
+		&r.link.booter, &r.link.run, &r.link.seq, &r.link.over,
 	)
 	if err != nil {
 		return nil, err
@@ -144,6 +148,7 @@ func scanRegistration(scan func(...any) error) (*registration, error) {
 	r.SetupDeadline, r.SurveyedAt = fromMicroPtr(deadline), fromMicroPtr(surveyed)
 	r.AssignedPI = unref(piName, piDigest)
 	r.BundleTaken = r.bundle == lifecycle.BundleTaken
+	r.Away = r.away()
 	for _, d := range []struct {
 		text string
 		into any

@@ -236,7 +236,7 @@ func (t *tx) reset(m *machine) error {
 	r.DiskLayout, r.OperationID, r.LastSetupError, r.NodeID = nil, "", "", ""
 	r.setupSession, r.setupKey, r.proofHash = "", "", ""
 	r.session, r.publicKey, r.surveySession, r.SurveyedAt, r.RefreshedAt = "", "", "", nil, nil
-	r.ConsolePort, r.ConsolePin = 0, ""
+	r.ConsolePort, r.ConsolePin, r.link = 0, "", link{}
 	seq, err := t.record(string(lifecycle.FactoryReset), subject(m.uuid), d)
 	if err != nil {
 		return err

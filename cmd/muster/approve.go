@@ -87,6 +87,9 @@ func (a *app) approveSetup(c *cobra.Command, f fleet, r muster.Registration, o *
 		w = a.stderr
 	}
 	a.drawPlan(w, r, p)
+	if r.Away != "" {
+		a.warn(a.stderr, "the machine is away, and no approval can be given until it is back: %s", said(r.Away))
+	}
 	typed, err := a.confirm(ctx, p, o)
 	if err != nil {
 		return err

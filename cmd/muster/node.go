@@ -131,9 +131,9 @@ func (a *app) booterLs() *cobra.Command {
 				}
 				rows := make([][]string, len(bs))
 				for i, b := range bs {
-					rows[i] = []string{dash(b.Booter), fmt.Sprint(b.Seq), fmt.Sprint(len(b.Staged)), a.ago(b.LastSeen)}
+					rows[i] = []string{dash(b.Booter), fmt.Sprint(b.Seq), fmt.Sprint(len(b.Staged)), fmt.Sprint(b.Held), a.ago(b.LastSeen)}
 				}
-				grid(w, []string{"BOOTER", "FOLLOWED TO", "STAGED IMAGES", "SEEN"}, rows)
+				grid(w, []string{"BOOTER", "FOLLOWED TO", "STAGED IMAGES", "ON THE BUS", "SEEN"}, rows)
 				for _, b := range bs {
 					for _, e := range b.Errors {
 						a.warn(w, "%s: %s", said(b.Booter), said(e))

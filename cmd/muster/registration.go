@@ -85,6 +85,8 @@ func (a *app) concern(r muster.Registration) string {
 		return a.paint(red, fmt.Sprintf("%d other machine(s) claim this UUID", len(r.Conflicts)))
 	case r.LastSetupError != "":
 		return a.paint(red, "setup failed: "+said(r.LastSetupError))
+	case r.Away != "":
+		return "away: " + said(r.Away)
 	case r.State == muster.AwaitingSetup && r.SurveyedAt == nil:
 		return "disks not surveyed yet"
 	case r.State == muster.SettingUp && r.SetupDeadline != nil:
@@ -132,6 +134,7 @@ func (a *app) drawRegistration(w io.Writer, r muster.Registration) {
 		"hardware", said(strings.TrimSpace(r.Manufacturer+" "+r.Product)),
 		"serial", said(r.Serial),
 		"mac", said(strings.Join(r.MACs, ", ")),
+		"away", said(r.Away),
 		"came by", string(r.Door),
 		"node", r.NodeID,
 		"seen", a.ago(&r.LastSeen),
@@ -158,7 +161,9 @@ func (a *app) drawRegistration(w io.Writer, r muster.Registration) {
 	} else if r.State == muster.AwaitingSetup {
 		fmt.Fprintln(w, "its disks have not been surveyed yet: no approval can be offered")
 	}
-	if r.State == muster.AwaitingSetup && r.SurveyedAt != nil {
+	if r.State == muster.AwaitingSetup && r.Away != "" {
+		fmt.Fprintln(a.stderr, "\nno approval can be given until it is back: it comes by itself, within a minute of its booter, or restart it")
+	} else if r.State == muster.AwaitingSetup && r.SurveyedAt != nil {
 		fmt.Fprintf(a.stderr, "\nit awaits an approval: muster registration approve-setup %s\n", callable(r))
 	}
 }

@@ -58,8 +58,9 @@ func (a *app) epochToWatch(ctx context.Context, f muster.Fleet, r muster.Registr
 		}
 	case muster.AwaitingSetup:
 		fmt.Fprintf(a.stderr, "it awaits its approval (muster registration approve-setup %s); watching begins then\n", callable(r))
-		before := r.SetupEpoch
+		before, away := r.SetupEpoch, ""
 		for r.State == muster.AwaitingSetup && r.SetupEpoch == before {
+			away = a.tellAway(r.Away, away)
 			if err := a.wait(ctx, pollEvery); err != nil {
 				return 0, err
 			}
@@ -78,6 +79,18 @@ func (a *app) epochToWatch(ctx context.Context, f muster.Fleet, r muster.Registr
 	p := muster.Problemf(muster.CodeConflict, "machine %s is %s: there is no setup to watch", r.ServerUUID, r.State)
 	p.State = string(r.State)
 	return 0, p
+}
+
+// tellAway says that a machine has left the boot bus, or is back, once.
+func (a *app) tellAway(now, before string) string {
+	switch {
+	case now == before:
+	case now == "":
+		fmt.Fprintln(a.stderr, "it is back on the boot bus")
+	default:
+		fmt.Fprintf(a.stderr, "it is away, no approval can be given: %s\n", said(now))
+	}
+	return now
 }
 
 func passing(err error) bool { return unreachable(err) || muster.IsCode(err, muster.CodeUnavailable) }
