@@ -2,6 +2,7 @@ package muster
 
 import (
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -28,9 +29,15 @@ func ParseUUID(s string) (string, error) {
 	return t, nil
 }
 
-// ParseMAC returns the canonical spelling of an Ethernet address (lower case,
-// colons, two digits an octet) from any usual one: colons, hyphens, Cisco's
-// dots, none, or octets without a leading zero.
+// ErrNoCard is why ParseMAC refuses what is spelled like an address and can be
+// no network card's.
+var ErrNoCard = errors.New("no network card has such an address")
+
+// ParseMAC returns the canonical spelling of a network card's Ethernet address
+// (lower case, colons, two digits an octet) from any usual one: colons, hyphens,
+// Cisco's dots, none, or octets without a leading zero. The address that is all
+// zeros, broadcast, and multicast addresses (IEEE 802, the first octet is odd)
+// are no card's: ErrNoCard.
 func ParseMAC(s string) (string, error) {
 	t := strings.ToLower(strings.TrimSpace(s))
 	var octets []string
@@ -59,7 +66,16 @@ func ParseMAC(s string) (string, error) {
 		}
 		octets[i] = o
 	}
-	return strings.Join(octets, ":"), nil
+	mac := strings.Join(octets, ":")
+	switch {
+	case mac == "00:00:00:00:00:00":
+		return "", fmt.Errorf("MAC address %s is all zeros: %w", mac, ErrNoCard)
+	case mac == "ff:ff:ff:ff:ff:ff":
+		return "", fmt.Errorf("MAC address %s is the broadcast address: %w", mac, ErrNoCard)
+	case strings.IndexByte("13579bdf", mac[1]) >= 0:
+		return "", fmt.Errorf("MAC address %s is a multicast address, its first octet is odd: %w", mac, ErrNoCard)
+	}
+	return mac, nil
 }
 
 // ValidStamp is the charset gate for names that end up in a boot script: a

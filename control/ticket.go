@@ -28,10 +28,10 @@ func (s session) IssueTicket(ctx context.Context, serverUUID string, r muster.Ti
 		life = most
 	}
 	now := s.now()
-	key, err := s.store.TicketKey(ctx, now, s.by, uuid, r.Kind)
+	k, err := s.store.TicketKey(ctx, now, s.by, uuid, r.Kind)
 	if err != nil {
 		return muster.Ticket{}, err
 	}
-	t, err := ticket.Mint(key, r.Kind, uuid, s.by.String(), now, life)
-	return muster.Ticket{ServerUUID: uuid, Kind: r.Kind, Ticket: t, ExpiresAt: now.Add(life).UTC().Truncate(time.Second)}, err
+	t, err := ticket.Mint(k.Key, r.Kind, k.ServerUUID, s.by.String(), now, life)
+	return muster.Ticket{ServerUUID: k.ServerUUID, Kind: r.Kind, Ticket: t, ExpiresAt: now.Add(life).UTC().Truncate(time.Second)}, err
 }

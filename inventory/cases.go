@@ -13,6 +13,7 @@ const (
 	UUIDChanged   Case = "uuid_changed"
 	BoardSwapped  Case = "board_swapped"
 	NICMoved      Case = "nic_moved"
+	NICTwice      Case = "nic_twice"
 	DefaultUUID   Case = "default_uuid"
 	KeyMoved      Case = "key_moved"
 )
@@ -43,6 +44,7 @@ var Cases = []CaseRow{
 	{UUIDChanged, "everything is the same but the UUID: a BMC's fault, or other firmware settings", []string{VerbAccept, VerbForget}},
 	{BoardSwapped, "the disks, or the pool on them, are a known machine's, in hardware with another UUID", []string{VerbAccept, VerbSeparate, VerbForget}},
 	{NICMoved, "a known machine's NIC is in hardware with another UUID, or a dongle is passed around", []string{VerbMoveNIC, VerbAccept, VerbForget}},
+	{NICTwice, "a registered machine shows a NIC that another registered machine has: it was moved, or two have one MAC address", []string{VerbMoveNIC, VerbSeparate, VerbForget}},
 	{DefaultUUID, "the UUID is a vendor's default, and nothing else tells which machine it is", []string{VerbSeparate, VerbForget}},
 	{KeyMoved, "a node's credential is used by other hardware than it was given to", []string{VerbAccept}},
 }

@@ -9,6 +9,7 @@ package inventory
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -102,7 +103,7 @@ func macs(r *reader, nics *reader, tag string) (all []string, admin string) {
 		nic := nics.child(name)
 		spelled := nic.text("MAC Address")
 		mac, err := muster.ParseMAC(spelled)
-		if spelled != "" && err != nil {
+		if spelled != "" && err != nil && !errors.Is(err, muster.ErrNoCard) { // a card that was given none yet says zeros
 			nic.wrong("MAC Address", "%v", err)
 		}
 		if err != nil {
@@ -146,6 +147,9 @@ func (f *Facts) ours(r, m *reader) {
 	f.PublicKey, f.Version, f.Firmware = m.text("public_key"), m.text("version"), m.text("firmware")
 	for _, s := range m.texts("macs") {
 		mac, err := muster.ParseMAC(s)
+		if errors.Is(err, muster.ErrNoCard) {
+			continue
+		}
 		if err != nil {
 			m.wrong("macs", "%v", err)
 			return

@@ -2,6 +2,7 @@ package inventory
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -96,12 +97,13 @@ func CanonicalShared(kind muster.SharedKind, value string) (string, error) {
 		}
 		return v, nil
 	case muster.SharedMAC:
-		if m, err := muster.ParseMAC(value); err == nil {
-			return m, nil
+		m, err := muster.ParseMAC(value)
+		if err == nil || errors.Is(err, muster.ErrNoCard) {
+			return m, err
 		}
 		octets := strings.FieldsFunc(value, func(r rune) bool { return r == ':' || r == '-' })
 		if n := len(octets); n >= 2 && n < 6 {
-			if m, err := muster.ParseMAC(strings.Join(octets, ":") + strings.Repeat(":00", 6-n)); err == nil {
+			if m, err := muster.ParseMAC(strings.Join(octets, ":") + strings.Repeat(":01", 6-n)); err == nil {
 				return m[:3*n-1], nil
 			}
 		}

@@ -46,6 +46,9 @@ func bootRows() []*lifecycle {
 		{On: Refresh, From: in(enring), When: all(enrolls), To: enred},
 		{On: Refresh, From: in(enring), When: all(not(enrolls)), Stay: true},
 		{On: Refresh, From: in(unseen, disc, enred, decom), Stay: true},
+		{On: JoinCard, From: in(disc, enring), When: all(joins), To: enred},
+		{On: JoinCard, From: in(disc, enring), When: all(not(joins)), Stay: true, Doc: "the end of a setup enrolls it, or an operator"},
+		{On: JoinCard, From: in(enred, decom), Stay: true},
 		{On: FactoryReset, From: in(enred), When: all(resets), To: enring},
 		{On: FactoryReset, From: in(enred), When: all(not(resets)), Stay: true},
 		{On: FactoryReset, From: in(unseen, disc, enring, decom), Stay: true},
@@ -95,7 +98,10 @@ func bindingRows() *lifecycle {
 			R{On: e, From: in(Unbound, BoundHere), When: all(enrolls), To: BoundHere},
 			R{On: e, From: in(Unbound, BoundHere, BoundOther), When: all(not(enrolls)), Stay: true})
 	}
-	rows = append(rows, R{On: Reactivate, From: in(Unbound, BoundHere, BoundOther), To: Unbound})
+	rows = append(rows,
+		R{On: JoinCard, From: in(Unbound), When: all(joins), To: BoundHere},
+		R{On: JoinCard, From: in(Unbound, BoundHere, BoundOther), When: all(not(joins)), Stay: true},
+		R{On: Reactivate, From: in(Unbound, BoundHere, BoundOther), To: Unbound})
 	return define("binding", "which machine a boot record belongs to", perRecord,
 		func(s *State, m int) *Binding { return &s.Boots[m].Bound },
 		[]place[Binding]{
@@ -133,6 +139,8 @@ func assignedRows() *lifecycle {
 			R{On: e, From: both, When: all(not(enrolls)), Stay: true})
 	}
 	rows = append(rows,
+		R{On: JoinCard, From: both, When: all(joins), To: Assigned, Doc: "the image of the machine's others"},
+		R{On: JoinCard, From: both, When: all(not(joins)), Stay: true},
 		R{On: FactoryReset, From: in(Assigned), When: all(resets), To: NoImage},
 		R{On: FactoryReset, From: both, When: all(not(resets)), Stay: true},
 		R{On: Reactivate, From: both, To: NoImage},
@@ -157,6 +165,8 @@ func probeRows() *lifecycle {
 		{On: Dismiss, From: in(ProbeOn), Needs: all(not(onAllowlist)), To: ProbeOff},
 		{On: Dismiss, From: in(ProbeOff), Already: true},
 		{On: ExpireProbe, From: in(ProbeOn), Needs: all(overdue), To: ProbeOff},
+		{On: JoinCard, From: both, When: all(joins), To: ProbeOff},
+		{On: JoinCard, From: both, When: all(not(joins)), Stay: true},
 	}
 	for _, e := range []muster.Event{Admit, Enroll, Decommission, Delete, Expunge, DecommissionNode, Supersede} {
 		rows = append(rows, R{On: e, From: both, To: ProbeOff})

@@ -66,6 +66,7 @@ const (
 	ExpireRescue muster.Event = "expire_rescue"
 	Pin          muster.Event = "pin"
 	Unpin        muster.Event = "unpin"
+	JoinCard     muster.Event = "join_card"
 
 	Confirm          muster.Event = "confirm"
 	Quiesced         muster.Event = "quiesced"
@@ -135,6 +136,7 @@ func events() []Info {
 		{ExpireRescue, Clock, BootRecords, "mode", "", "end a rescue whose time is over"},
 		{Pin, Operator, BootRecords, "assigned image", "set", "give the record an image of its own"},
 		{Unpin, Operator, BootRecords, "assigned image", "set", "take the record's own image away"},
+		{JoinCard, Operator, BootRecords, "boot record", "", "an operator said that the NIC is in this machine: serve it what the machine's others are served"},
 
 		{Confirm, Control, Nodes, "node state", "", "the node's inventory has arrived: it may serve"},
 		{NoProvision, Operator, Nodes, "node policy", "no-provision", "place nothing new on the node"},

@@ -199,6 +199,15 @@ var (
 			b := s.Boots[m]
 			return s.Registration == muster.SettingUp && s.Image == Assigned && b.State == muster.Enrolling && b.Bound != BoundOther
 		})
+	// joins picks the cards that an operator finds in a machine that is set up:
+	// whatever the machine was set up with is theirs, too.
+	joins = inside("to join", "the machine was set up with a pinned image, and the record is discovered or enrolling, with an address, and bound to no machine",
+		"the machine is not set up with a pinned image, or the record has no address, is not discovered or enrolling, or is bound to a machine",
+		func(s *State, m int) bool {
+			b := s.Boots[m]
+			return s.Registration != muster.SettingUp && s.Image == Assigned && (b.State == muster.Discovered || b.State == muster.Enrolling) &&
+				b.Address == AddressReserved && b.Bound == Unbound
+		})
 	// resets picks the records that a factory reset sends back.
 	resets = inside("to be reset", "the record is enrolled and bound to this machine", "the record is not enrolled, or not bound to this machine",
 		func(s *State, m int) bool {

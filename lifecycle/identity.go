@@ -101,8 +101,11 @@ func machineRows() []*lifecycle {
 			{On: Accept, From: in(conflict), Needs: all(caseAllows, incumbent), To: NoMachine, Doc: "its evidence becomes the known machine's, whose UUID it is told at its next boot"},
 			{On: Accept, From: in(known), Needs: all(caseAllows), Stay: true, Doc: "a node's key in other hardware: that is right"},
 			{On: Separate, From: in(conflict), Needs: all(caseAllows, ownUUID), To: NoMachine, Doc: "at its next boot it comes as a machine of its own"},
+			{On: Separate, From: in(known), Needs: all(caseAllows), Stay: true, Doc: "two machines have one MAC address: that is right"},
 			{On: MoveNIC, From: in(conflict), Needs: all(caseAllows, incumbent), To: NoMachine, Doc: "the record starts over, with its address"},
+			{On: MoveNIC, From: in(known), Needs: all(caseAllows, incumbent), Stay: true, Doc: "the card is its own from now on"},
 			{On: Forget, From: in(conflict), To: NoMachine},
+			{On: Forget, From: in(known), Needs: all(caseAllows), Stay: true, Doc: "what is odd about it is written down again when it is seen again"},
 			{On: ExpireConflict, From: in(conflict), Needs: all(overdue), To: NoMachine},
 		})}
 }

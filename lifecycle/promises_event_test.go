@@ -36,9 +36,9 @@ var after = map[muster.Event]func(s *State, m int) bool{
 
 	Contest:        waits(muster.MachineConflict),
 	Accept:         func(s *State, _ int) bool { return s.Machine != muster.MachineConflict },
-	Separate:       waits(NoMachine),
-	MoveNIC:        waits(NoMachine),
-	Forget:         waits(NoMachine),
+	Separate:       func(s *State, _ int) bool { return s.Machine != muster.MachineConflict },
+	MoveNIC:        func(s *State, _ int) bool { return s.Machine != muster.MachineConflict },
+	Forget:         func(s *State, _ int) bool { return s.Machine != muster.MachineConflict },
 	ExpireConflict: waits(NoMachine),
 	ExpireRecord:   recorded(Unseen),
 
@@ -56,6 +56,7 @@ var after = map[muster.Event]func(s *State, m int) bool{
 	ExpireRescue: func(s *State, m int) bool { return modeOf(s.Boots[m]) == muster.NormalMode },
 	Pin:          func(s *State, m int) bool { return s.Boots[m].Assigned == Assigned },
 	Unpin:        func(s *State, m int) bool { return s.Boots[m].Assigned == NoImage },
+	JoinCard:     func(s *State, m int) bool { return s.Boots[m].State != Unseen },
 
 	Confirm:          func(s *State, _ int) bool { return s.NodeState == muster.NodeInService },
 	Quiesced:         func(s *State, _ int) bool { return s.NodeState == muster.NodeQuiesced },
@@ -110,7 +111,7 @@ var mustEnd = map[string]struct {
 // mayRaise is the word of whom each event is.
 var mayRaise = map[Actor][]muster.Event{
 	Operator: {Approve, ApproveSetup, CancelSetup, Disable, FactoryReset, Delete, Readmit,
-		SetRecord, Enroll, Decommission, Reactivate, RescueOn, RescueOff, Pin, Unpin,
+		SetRecord, Enroll, Decommission, Reactivate, RescueOn, RescueOff, Pin, Unpin, JoinCard,
 		NoProvision, Quiesce, Resume, GracefulRemove, Expunge, AdoptDisk, RemoveDisk, KeepDisk, ExpungeDisk,
 		Accept, Separate, MoveNIC, Forget},
 	Anonymous: {Register},

@@ -41,8 +41,9 @@ var identitySteps = []stepPromise{
 		}
 		return true
 	}},
-	{"a known machine's oddity is accepted by an operator alone, and only if there is one", func(s *step) bool {
-		return s.e == Accept && s.old.Machine == muster.MachineKnown && !s.f.CaseAllows
+	{"a known machine's oddity is resolved by an operator alone, only if there is one, and a card is taken only from a machine that is there", func(s *step) bool {
+		return s.is(Accept, Separate, MoveNIC, Forget) && s.old.Machine == muster.MachineKnown &&
+			(s.info.By != Operator || !s.f.CaseAllows || s.e == MoveNIC && !s.f.Incumbent || s.next.Machine != muster.MachineKnown)
 	}},
 	{"a registration is never given to hardware that is another's", func(s *step) bool {
 		return s.is(Register, Redeem, Announce, TakeOver) && !s.f.SameMachine
@@ -77,8 +78,11 @@ var identityPossible = []stepPromise{
 	{"a newcomer whose case allows it can be accepted, separated, and given the card", func(s *step) bool {
 		return s.old.Machine == muster.MachineConflict && s.f.CaseAllows && (s.is(Accept, MoveNIC) && s.f.Incumbent || s.e == Separate && s.f.OwnUUID)
 	}},
-	{"a node's key in other hardware can be accepted", func(s *step) bool {
-		return s.e == Accept && s.old.Machine == muster.MachineKnown && s.f.CaseAllows
+	{"what is odd about a known machine can be resolved as its case says", func(s *step) bool {
+		return s.old.Machine == muster.MachineKnown && s.f.CaseAllows && (s.is(Accept, Separate, Forget) || s.e == MoveNIC && s.f.Incumbent)
+	}},
+	{"a card that was seen can join its machine", func(s *step) bool {
+		return s.e == JoinCard && s.old.Boots[s.m].State != Unseen
 	}},
 	{"a machine that nobody approved can lapse", func(s *step) bool {
 		return s.e == Lapse && s.f.Overdue && gone(s.old) && s.old.Past == NoPast && among(s.old.Registration, muster.Pending, muster.AwaitingSetup) &&

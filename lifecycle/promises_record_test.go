@@ -6,11 +6,23 @@ import (
 
 // What is promised of steps that move boot records.
 var recordSteps = []stepPromise{
-	{"a record is enrolled by the end of a setup only, and bound to this machine", func(s *step) bool {
+	{"a record is enrolled by the end of a setup, or because an operator found the card in a machine that is set up, and bound to this machine", func(s *step) bool {
 		return s.anyBoot(func(old, next Boot) bool {
 			return old.State != muster.Enrolled && next.State == muster.Enrolled &&
-				!(s.is(SetupComplete, Refresh) && old.State == muster.Enrolling && next.Bound == BoundHere)
+				!(s.is(SetupComplete, Refresh) && old.State == muster.Enrolling && next.Bound == BoundHere || s.e == JoinCard && s.info.By == Operator)
 		})
+	}},
+	{"a card joins a machine that is set up with what the machine's others have, unless it is another's, decommissioned or without an address", func(s *step) bool {
+		if s.e != JoinCard {
+			return false
+		}
+		old, next := s.boot()
+		want := old
+		if s.old.Image == Assigned && s.old.Registration != muster.SettingUp && among(old.State, muster.Discovered, muster.Enrolling) &&
+			old.Address == AddressReserved && old.Bound == Unbound {
+			want = Boot{muster.Enrolled, old.Mode, BoundHere, AddressReserved, Assigned, ProbeOff}
+		}
+		return next != want || s.info.By != Operator
 	}},
 	{"the end of a setup enrolls every enrolling record that is not another's, if an image was pinned", func(s *step) bool {
 		return s.leaves(muster.SettingUp) && s.next.Registration == muster.Approved && s.anyBoot(func(old, next Boot) bool {

@@ -82,7 +82,7 @@ func (t *tx) announce(uuid string, a muster.Announcement, what said) (reply must
 	if err != nil {
 		return reply, nil, err
 	}
-	if row, is := sh.UUID(uuid); is {
+	if row, is := sh.UUID(uuid); is && m.had == lifecycle.NoRegistration {
 		refused, err = t.defaultUUID(m, uuid, row, sh, a.MAC, what)
 		return reply, refused, err
 	}
@@ -156,17 +156,19 @@ func (t *tx) admitted() (slot *muster.Window, ok bool, err error) {
 }
 
 // judge finds the machine that the one of m is in conflict with: the holder of
-// its UUID, or whose cards or disks it has. Nil: nothing speaks against it.
+// its UUID, or whose cards or disks it has, or, when it is registered itself,
+// whose cards it shows for the first time. Nil: nothing speaks against it.
 // The machines of but are passed over.
 func (t *tx) judge(m *machine, sh *inventory.Shared, what said, but ...string) (*machine, inventory.Verdict, error) {
 	if m.had == lifecycle.NoRegistration {
-		return t.rival(m.uuid, sh, what, but...)
+		return t.rival(m.uuid, sh, sh.Evidence(what.facts), but...)
 	}
 	v := inventory.Judge(sh.EvidenceOf(m.reg.Registration), sh.Evidence(what.facts))
-	if v.Outcome != inventory.Conflict {
-		return nil, v, nil
+	if v.Outcome == inventory.Conflict {
+		return m, v, nil
 	}
-	return m, v, nil
+	h, _, v, err := t.holder(m, sh, what, but...)
+	return h, v, err
 }
 
 // waiting tells a newcomer, and whoever reads it, why it waits and what can be

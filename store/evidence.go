@@ -201,8 +201,7 @@ func findHardware(from source, q *query, args ...any) (*muster.Machine, error) {
 // rival is the registered machine that a newcomer without a registration is in
 // conflict with, by its cards and disks; nil: there is none.
 // The machines of but are passed over.
-func (t *tx) rival(uuid string, sh *inventory.Shared, what said, but ...string) (*machine, inventory.Verdict, error) {
-	new := sh.Evidence(what.facts)
+func (t *tx) rival(uuid string, sh *inventory.Shared, new inventory.Evidence, but ...string) (*machine, inventory.Verdict, error) {
 	var holders []string
 	ask := func(kind, value string) error {
 		return t.each(evidenceHolders, []any{kind, value}, func(scan func(...any) error) error {

@@ -179,7 +179,7 @@ func lineText(s string) string {
 // change: they stay out of audit and feed.
 func (s *Store) SetupProgress(ctx context.Context, now time.Time, by muster.Caller, serverUUID string, p muster.SetupProgress) error {
 	return s.write(ctx, "keeping an install's progress", now, by, func(t *tx) error {
-		r, err := findRegistration(t, serverUUID)
+		r, err := registered(t, serverUUID)
 		if err != nil {
 			return err
 		}
@@ -189,7 +189,7 @@ func (s *Store) SetupProgress(ctx context.Context, now time.Time, by muster.Call
 		if r.State != muster.SettingUp || r.SetupEpoch != p.Epoch || r.bundle != lifecycle.BundleTaken || p.Session == "" || r.setupSession != p.Session {
 			return muster.Problemf(muster.CodeConflict, "machine %s runs no setup %d over that session; its log takes nothing more", serverUUID, p.Epoch)
 		}
-		return t.appendLines(serverUUID, p.Steps, min(max(p.Dropped, 0), 1<<20))
+		return t.appendLines(r.ServerUUID, p.Steps, min(max(p.Dropped, 0), 1<<20))
 	})
 }
 
@@ -205,6 +205,10 @@ func (s *Store) InstallLog(ctx context.Context, q muster.InstallQuery) (muster.I
 			which, args = logByEpoch, []any{q.ServerUUID, q.Epoch}
 		}
 		found, err := findLog(r, which, args...)
+		if err == nil && found == nil && q.OperationID == "" {
+			args[0] = muster.SwapUUID(q.ServerUUID) // logs outlive registrations
+			found, err = findLog(r, which, args...)
+		}
 		if err != nil {
 			return err
 		}

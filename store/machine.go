@@ -37,25 +37,22 @@ func (t *tx) load(uuid string, macs ...string) (*machine, error) {
 
 func findMachine(from source, uuid string, macs ...string) (*machine, error) {
 	m := &machine{uuid: uuid}
-	reg, err := findRegistration(from, uuid)
+	reg, err := registered(from, uuid)
 	if err != nil {
 		return nil, err
 	}
-	if other := muster.SwapUUID(uuid); reg == nil && other != uuid {
-		// It is the same machine in the other byte order.
-		if reg, err = findRegistration(from, other); err != nil {
-			return nil, err
-		}
+	if reg != nil {
+		uuid, m.uuid = reg.ServerUUID, reg.ServerUUID
+	} else {
 		// A tombstone outlives its registration, in every spelling.
+		other := muster.SwapUUID(uuid)
 		buried, err := findTombstone(from, other)
 		if err != nil {
 			return nil, err
 		}
-		if reg != nil || buried != nil {
+		if buried != nil {
 			uuid, m.uuid = other, other
 		}
-	}
-	if reg == nil {
 		reg = &registration{Registration: muster.Registration{ServerUUID: uuid}}
 	}
 	m.reg, m.had = reg, reg.State

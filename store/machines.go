@@ -106,11 +106,7 @@ func (t *tx) resolve(n *muster.Machine, e muster.Event) error {
 	if err != nil {
 		return err
 	}
-	of := n.Incumbent
-	if n.State == muster.MachineKnown {
-		of = n.ServerUUID
-	}
-	m, err := t.load(of, n.MACs...)
+	m, cards, err := t.against(n, sh)
 	if err != nil {
 		return err
 	}
@@ -120,29 +116,20 @@ func (t *tx) resolve(n *muster.Machine, e muster.Event) error {
 	if muster.SameUUID(n.UUID, m.uuid) {
 		own, f.OwnUUID = sh.Own(n.Serial, n.BootMAC)
 	}
-	state := lifecycle.State{Machine: n.State}
-	if n.State == muster.MachineKnown {
-		state.Registration = m.had
-	}
-	if _, err := lifecycle.Apply(state, e, -1, f); err != nil {
-		err = refusal(err, "machine "+n.ID)
-		if p, ok := err.(*muster.Problem); ok && len(n.Verbs) > 0 {
-			p.Allowed = n.Verbs
-		}
-		return err
+	if _, err := lifecycle.Apply(lifecycle.State{Machine: n.State}, e, -1, f); err != nil {
+		return unresolved(refusal(err, "machine "+n.ID), n)
 	}
 	d := detail{"uuid": n.UUID, "serial": n.Serial, "macs": n.MACs, "case": n.Case, "incumbent": m.uuid}
-	if e == lifecycle.Separate {
+	if e == lifecycle.Separate && n.State == muster.MachineConflict {
 		d["own_uuid"] = own
 	}
 	seq, err := t.record(string(e), machineSubject(n.ID), d)
 	if err != nil {
 		return err
 	}
+	of := m.uuid
 	if n.State == muster.MachineKnown {
-		n.Case, n.Reason, n.Verbs = "", "", nil
-		_, err := t.exec(setOddity, m.uuid, "", "", seq)
-		return err
+		return t.resolveKnown(n, e, of, cards, seq)
 	}
 	if err := t.forgetNewcomer(n); err != nil {
 		return err
@@ -156,6 +143,55 @@ func (t *tx) resolve(n *muster.Machine, e muster.Event) error {
 		return t.moveNIC(n, of)
 	}
 	n.Reason = "it is forgotten; if it speaks again it waits again"
+	return nil
+}
+
+// against is the machine that the evidence of n speaks of, and the cards that
+// are in question when n is registered itself.
+func (t *tx) against(n *muster.Machine, sh *inventory.Shared) (m *machine, cards []string, err error) {
+	switch {
+	case n.State == muster.MachineConflict:
+		m, err = t.load(n.Incumbent, n.MACs...)
+	case n.Case == string(inventory.NICTwice):
+		return t.twice(n, sh)
+	default:
+		m, err = t.load(n.ServerUUID)
+	}
+	return m, nil, err
+}
+
+// unresolved says of a refused verb which ones the case has.
+func unresolved(err error, n *muster.Machine) error {
+	p, ok := err.(*muster.Problem)
+	if !ok {
+		return err
+	}
+	if p.Allowed = n.Verbs; n.Case == "" {
+		p.Detail = "machine " + n.ID + " is registered, and nothing about it is odd: there is nothing to resolve (muster machine ls --state conflict shows who waits)"
+	}
+	return p
+}
+
+// resolveKnown does what the verb says about what is odd of a registered
+// machine: its key in other hardware, or the cards of another machine.
+func (t *tx) resolveKnown(n *muster.Machine, e muster.Event, of string, cards []string, seq int64) error {
+	n.Case, n.Reason, n.Verbs = "", "", nil
+	if _, err := t.exec(setOddity, n.ServerUUID, "", "", seq); err != nil {
+		return err
+	}
+	switch e {
+	case lifecycle.Separate:
+		n.Reason = "both machines may have the card: it is no evidence between the two"
+		if of == "" {
+			return nil
+		}
+		_, err := t.exec(setApart, of, inventory.UUIDKey(n.ServerUUID))
+		return err
+	case lifecycle.MoveNIC:
+		return t.moveToKnown(n, of, cards)
+	case lifecycle.Forget:
+		n.Reason = "it is forgotten; if the machine shows the card again it is written down again"
+	}
 	return nil
 }
 
@@ -179,49 +215,18 @@ func (t *tx) acceptNewcomer(n *muster.Machine, of string) error {
 		return err
 	}
 	n.Reason = "it is machine " + m.uuid + ": it gets in when it speaks again"
-	if n.UUID == m.uuid {
-		return nil
-	}
-	n.Reason = "it is machine " + m.uuid + ": restart it, and it calls itself so"
-	return t.giveCards(n, m.uuid, "an operator accepted it as machine "+m.uuid)
-}
-
-// giveCards tells the machine behind a newcomer's cards its UUID: all that were
-// seen and are no other machine's, and the one that it came by in any case.
-func (t *tx) giveCards(n *muster.Machine, uuid, why string) error {
-	macs := n.MACs
-	if n.BootMAC != "" && !slices.Contains(macs, n.BootMAC) {
-		macs = append(slices.Clone(macs), n.BootMAC)
-	}
-	for _, mac := range macs {
-		r, err := findRecord(t, mac)
-		if err != nil {
-			return err
-		}
-		foreign := r.ServerUUID != "" && r.ServerUUID != uuid
-		if r.stored == lifecycle.Unseen && mac != n.BootMAC || foreign && mac != n.BootMAC || r.OwnUUID == uuid {
-			continue
-		}
-		if foreign && r.State == muster.Enrolled {
-			return muster.Problemf(muster.CodeConflict, "network card %s boots for machine %s: first muster boot decommission %s and muster boot reactivate %s", mac, r.ServerUUID, mac, mac)
-		}
-		if r.stored == lifecycle.Unseen {
-			next, err := r.raise(lifecycle.SetRecord, lifecycle.Facts{})
-			if err != nil {
-				return err
-			}
-			r.settle(next, "", nil)
-		}
-		r.touched = true
-		if err := t.give(r, uuid, why); err != nil {
+	if n.UUID != m.uuid {
+		n.Reason = "it is machine " + m.uuid + ": restart it, and it calls itself so"
+		if err := t.giveCards(n, m.uuid, "an operator accepted it as machine "+m.uuid); err != nil {
 			return err
 		}
 	}
-	return nil
+	return t.joinCards(m.uuid, cardsOf(n))
 }
 
 // separate lets the newcomer in as a machine of its own: under a UUID of its
-// own when it came with another's, and from then on judged apart.
+// own when it came with another's, with the cards that it shows, and from then on
+// judged apart.
 func (t *tx) separate(n *muster.Machine, of, own string) error {
 	if held, err := findRegistration(t, own); err != nil {
 		return err
@@ -231,88 +236,17 @@ func (t *tx) separate(n *muster.Machine, of, own string) error {
 	if _, err := t.exec(setApart, of, inventory.UUIDKey(own)); err != nil {
 		return err
 	}
+	// With one MAC address on two machines the card stays where it is; else the
+	// newcomer shows that it has it now.
+	if n.Case != string(inventory.NICTwice) {
+		if err := t.takeCards(n, of); err != nil {
+			return err
+		}
+	}
 	if own == n.UUID {
 		n.Reason = "it is a machine of its own: it gets in when it speaks again"
 		return nil
 	}
 	n.Reason = "it is a machine of its own: restart it, and it calls itself " + own + " (one that does not boot from the network: muster-host register --uuid " + own + ")"
 	return t.giveCards(&muster.Machine{BootMAC: n.BootMAC}, own, "an operator separated it from machine "+of)
-}
-
-// moveNIC takes the newcomer's cards from the known machine. Their records
-// start over, with their addresses.
-func (t *tx) moveNIC(n *muster.Machine, of string) error {
-	m, err := t.load(of, n.MACs...)
-	if err != nil {
-		return err
-	}
-	var moved []string
-	for _, mac := range n.MACs {
-		if !slices.Contains(m.reg.MACs, mac) && (m.boot(mac) < 0 || m.boots[m.boot(mac)].ServerUUID != m.uuid) {
-			continue
-		}
-		moved = append(moved, mac)
-		m.reg.MACs = slices.DeleteFunc(slices.Clone(m.reg.MACs), func(s string) bool { return s == mac })
-	}
-	seq, err := t.record(string(lifecycle.MoveNIC), subject(m.uuid), detail{"macs": moved, "to": n.UUID})
-	if err != nil {
-		return err
-	}
-	m.reg.seq = seq
-	if err := t.putRegistration(m.reg, m.had); err != nil {
-		return err
-	}
-	for _, mac := range moved {
-		if err := t.startOver(mac, m.uuid); err != nil {
-			return err
-		}
-	}
-	n.Reason = "its network cards are its own now: it gets in when it speaks again"
-	return nil
-}
-
-// startOver brings a bound record back to discovered: decommissioned, and
-// reactivated.
-func (t *tx) startOver(mac, of string) error {
-	m, i, err := t.onRecord(mac)
-	if err != nil {
-		return err
-	}
-	c := &recordChange{t: t, m: m, i: i, r: m.boots[i]}
-	if c.r.stored == lifecycle.Unseen || c.r.ServerUUID != of && c.r.OwnUUID != of {
-		return nil
-	}
-	c.r.OwnUUID, c.touched = "", true
-	if c.r.ServerUUID == of {
-		for _, e := range []muster.Event{lifecycle.Decommission, lifecycle.Reactivate} {
-			if _, err := c.raise(e, lifecycle.Facts{}); err != nil {
-				return err
-			}
-		}
-	}
-	return c.put(lifecycle.MoveNIC, detail{"state": c.r.State, "address": c.r.Address, "from": of})
-}
-
-// odd writes down, and clears by itself, that a node's key is used by other
-// hardware than it was given to: the key proves more than the hardware does.
-func (t *tx) odd(m *machine, what said) error {
-	if len(what.redacted) == 0 {
-		return nil
-	}
-	sh, err := t.shared()
-	if err != nil {
-		return err
-	}
-	known, now := sh.EvidenceOf(m.reg.Registration), sh.Evidence(what.facts)
-	known.Key, now.Key = m.reg.BoundKeyID, m.reg.BoundKeyID
-	v := inventory.Judge(known, now)
-	if v.Outcome != inventory.SameKeyNewHardware {
-		return nil
-	}
-	seq, err := t.record("hardware_changed", "machine-of/"+m.uuid, detail{"reason": v.Reason, "serial": now.Serial, "macs": now.MACs})
-	if err != nil {
-		return err
-	}
-	_, err = t.exec(setOddity, m.uuid, string(v.Case), v.Reason, seq)
-	return err
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -126,7 +127,10 @@ func checkAllow(field string, a *muster.AllowEntry) error {
 		return nil
 	}
 	octets := strings.Split(a.MACPrefix, ":")
-	whole, err := muster.ParseMAC(a.MACPrefix + strings.Repeat(":00", max(6-len(octets), 0)))
+	whole, err := muster.ParseMAC(a.MACPrefix + strings.Repeat(":01", max(6-len(octets), 0)))
+	if errors.Is(err, muster.ErrNoCard) {
+		return muster.Invalid(field+".mac_prefix", "no network card's address begins with %.20s: %v", a.MACPrefix, err)
+	}
 	if err != nil || len(a.MACPrefix) != 3*len(octets)-1 || !strings.HasPrefix(whole, strings.ToLower(a.MACPrefix)) {
 		return muster.Invalid(field+".mac_prefix", "%q is not the beginning of a MAC address in canonical form, like 52:54:00", a.MACPrefix)
 	}
@@ -140,7 +144,7 @@ func checkNetwork(field string, n *muster.AdminNetwork) (netip.Prefix, error) {
 		return none, muster.Invalid(field+".name", "a name is 1 to 64 letters, digits, dots, hyphens or underscores")
 	}
 	prefix, err := netip.ParsePrefix(n.Prefix)
-	if err == nil && prefix.Addr().Is6() {
+	if isIPv6(n.Prefix) {
 		return none, noIPv6(field+".prefix", n.Prefix)
 	}
 	if err != nil || !prefix.Addr().Is4() || prefix.Bits() < 8 || prefix.Bits() > 30 {
@@ -195,13 +199,17 @@ func checkNetwork(field string, n *muster.AdminNetwork) (netip.Prefix, error) {
 func ipv4(field, s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
 	switch {
+	case isIPv6(s):
+		return a, noIPv6(field, s)
 	case err != nil:
 		return a, muster.Invalid(field, "%.64q is not an IPv4 address", s)
-	case !a.Is4():
-		return a, noIPv6(field, s)
 	}
 	return a, nil
 }
+
+// isIPv6 tells whether somebody meant an address of the other kind, with a
+// prefix length, in brackets or with a zone as may be.
+func isIPv6(s string) bool { return strings.Count(s, ":") >= 2 }
 
 func noIPv6(field, s string) error {
 	return muster.Invalid(field, "%.64s is an IPv6 address: machines boot and are administered over IPv4 alone, give an IPv4 address", s)

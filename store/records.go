@@ -323,7 +323,12 @@ func (c *recordChange) pin(name string) error {
 
 func (c *recordChange) setNetworking(n muster.Networking) error {
 	if c.r.Address == "" {
-		return muster.Problemf(muster.CodeConflict, "boot record %s has no address yet: enroll it first", c.r.MAC)
+		p := muster.Problemf(muster.CodeConflict, "boot record %s has no address yet, and networking hangs on it: first muster boot enroll %s, which reserves one", c.r.MAC, c.r.MAC)
+		p.State = string(c.r.State)
+		return p
+	}
+	if n.Address == "" {
+		n.Address = c.r.Networking.Address
 	}
 	p := netip.MustParsePrefix(n.Address) // was checked
 	if at := p.Addr().String(); at != c.r.Address {
@@ -371,11 +376,11 @@ func (c *recordChange) choose(want netip.Prefix) error {
 var addressHolder = define("boot-records/holder", `SELECT mac FROM boot_records WHERE address = $1 AND address <> ''`)
 
 func checkNetworking(n *muster.Networking) error {
-	p, err := netip.ParsePrefix(n.Address)
-	if err == nil && p.Addr().Is6() {
+	if isIPv6(n.Address) {
 		return noIPv6("networking.address", n.Address)
 	}
-	if err != nil {
+	// Without one the record keeps what it has.
+	if _, err := netip.ParsePrefix(n.Address); err != nil && n.Address != "" {
 		return muster.Invalid("networking.address", "%q is not an IPv4 address with its prefix length, like 10.77.0.101/24", n.Address)
 	}
 	if n.Gateway != "" {

@@ -103,7 +103,7 @@ func (t *tx) register(uuid string, q muster.RegisterRequest, what said) (reply m
 	if err != nil {
 		return reply, nil, err
 	}
-	if row, is := sh.UUID(uuid); is {
+	if row, is := sh.UUID(uuid); is && m.had == lifecycle.NoRegistration {
 		return reply, sharedUUID(uuid, row), nil
 	}
 	incumbent, verdict, err := t.judge(m, sh, what)

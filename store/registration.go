@@ -166,6 +166,16 @@ func scanRegistration(scan func(...any) error) (*registration, error) {
 	return r, nil
 }
 
+// registered finds a registration by its UUID in either byte order; nil: there
+// is none.
+func registered(from source, uuid string) (*registration, error) {
+	r, err := findRegistration(from, uuid)
+	if other := muster.SwapUUID(uuid); err == nil && r == nil && other != uuid {
+		return findRegistration(from, other)
+	}
+	return r, err
+}
+
 // findRegistration returns nil when there is none.
 func findRegistration(from source, uuid string) (r *registration, err error) {
 	err = from.each(getRegistration, []any{uuid}, func(scan func(...any) error) error {

@@ -76,7 +76,7 @@ func (s *Store) Registration(ctx context.Context, serverUUID string) (muster.Reg
 				return err
 			}
 		}
-		if found.RootPassword, err = findRootPassword(r, serverUUID); err != nil {
+		if found.RootPassword, err = findRootPassword(r, m.uuid); err != nil {
 			return err
 		}
 		var document string
@@ -253,26 +253,39 @@ func (t *tx) keepSysinfo(uuid string, redacted json.RawMessage) error {
 	return err
 }
 
+// An OwnKey is a ticket key with the UUID that its machine knows itself by.
+type OwnKey struct {
+	ServerUUID string
+	Key        []byte
+}
+
 // TicketKey opens one of a machine's ticket keys (console, metadata or move) to
 // make a ticket with, and puts on record who asked.
-func (s *Store) TicketKey(ctx context.Context, now time.Time, by muster.Caller, serverUUID string, kind muster.TicketKind) ([]byte, error) {
-	var key []byte
+func (s *Store) TicketKey(ctx context.Context, now time.Time, by muster.Caller, serverUUID string, kind muster.TicketKind) (OwnKey, error) {
+	k := OwnKey{ServerUUID: serverUUID}
 	err := s.write(ctx, "issuing a ticket", now, by, func(t *tx) error {
+		reg, err := registered(t, serverUUID)
+		if err != nil {
+			return err
+		}
+		if reg != nil {
+			k.ServerUUID = reg.ServerUUID
+		}
 		var sealed []byte
-		found, err := t.get(getTicket, []any{serverUUID, string(kind)}, &sealed)
+		found, err := t.get(getTicket, []any{k.ServerUUID, string(kind)}, &sealed)
 		if err != nil {
 			return err
 		}
 		if !found {
 			return muster.Problemf(muster.CodeConflict, "machine %s has no %s key: it was not set up by muster, or was taken out of service", serverUUID, kind)
 		}
-		if key, err = s.vault.open(sealed, ticketOwner(serverUUID, string(kind))); err != nil {
-			return fmt.Errorf("ticket key of %s: %w (was the master key changed?)", serverUUID, err)
+		if k.Key, err = s.vault.open(sealed, ticketOwner(k.ServerUUID, string(kind))); err != nil {
+			return fmt.Errorf("ticket key of %s: %w (was the master key changed?)", k.ServerUUID, err)
 		}
-		_, err = t.record("issue_ticket", subject(serverUUID), detail{"kind": kind})
+		_, err = t.record("issue_ticket", subject(k.ServerUUID), detail{"kind": kind})
 		return err
 	})
-	return key, err
+	return k, err
 }
 
 func ticketOwner(uuid, purpose string) string { return uuid + "/" + purpose }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -167,6 +168,9 @@ func parseMACs(macs []string) ([]string, error) {
 	var canonical []string
 	for _, m := range macs {
 		c, err := muster.ParseMAC(m)
+		if errors.Is(err, muster.ErrNoCard) {
+			continue // of a card that was given none yet
+		}
 		if err != nil {
 			return nil, muster.Invalid("macs", "%v", err)
 		}
@@ -270,14 +274,14 @@ func (s *Store) Refresh(ctx context.Context, now time.Time, by muster.Caller, q 
 }
 
 func (t *tx) refresh(m *machine, q muster.RefreshRequest, what said) error {
+	if err := t.odd(m, &what); err != nil {
+		return err
+	}
 	next, changed, err := m.raise(lifecycle.Refresh, lifecycle.Facts{Epoch: q.Epoch == m.reg.SetupEpoch})
 	if err != nil {
 		return err
 	}
 	r := m.reg
-	if err := t.odd(m, what); err != nil {
-		return err
-	}
 	if len(what.redacted) > 0 {
 		r.take(what)
 	}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"muster.internal"
@@ -48,11 +49,23 @@ func (s *Store) SharedIdentities(ctx context.Context) ([]muster.SharedIdentity, 
 	return all, err
 }
 
+// sharedValue is a value as it is kept; what is wrong names its field.
+func sharedValue(kind muster.SharedKind, value string) (string, error) {
+	if !slices.Contains(muster.SharedKinds, kind) {
+		return "", muster.Invalid("kind", "%.20q is none of %s", kind, join(muster.SharedKinds))
+	}
+	v, err := inventory.CanonicalShared(kind, value)
+	if err != nil {
+		return "", muster.Invalid("value", "%v", err)
+	}
+	return v, nil
+}
+
 // AddSharedIdentity says that a value is no evidence. Repeating it succeeds.
 func (s *Store) AddSharedIdentity(ctx context.Context, now time.Time, by muster.Caller, a muster.SharedIdentity) (muster.SharedIdentity, error) {
-	value, err := inventory.CanonicalShared(a.Kind, a.Value)
+	value, err := sharedValue(a.Kind, a.Value)
 	if err != nil {
-		return a, muster.Invalid("value", "%v", err)
+		return a, err
 	}
 	if err := checkLines("value", value, "vendor", a.Vendor, "comment", a.Comment); err != nil {
 		return a, err
@@ -71,9 +84,9 @@ func (s *Store) AddSharedIdentity(ctx context.Context, now time.Time, by muster.
 // RemoveSharedIdentity makes a value evidence again; those that come with
 // muster stay.
 func (s *Store) RemoveSharedIdentity(ctx context.Context, now time.Time, by muster.Caller, kind muster.SharedKind, value string) error {
-	v, err := inventory.CanonicalShared(kind, value)
+	v, err := sharedValue(kind, value)
 	if err != nil {
-		return muster.Invalid("value", "%v", err)
+		return err
 	}
 	return s.write(ctx, "removing a shared identity", now, by, func(t *tx) error {
 		n, err := t.exec(sharedDrop, string(kind), v)

@@ -246,7 +246,7 @@ func (t *tx) enrol(uuid string, q muster.EnrolRequest, secret []byte, what said)
 	if err != nil {
 		return reply, nil, err
 	}
-	if row, is := sh.UUID(uuid); is {
+	if row, is := sh.UUID(uuid); is && m.had == lifecycle.NoRegistration {
 		return reply, nil, sharedUUID(uuid, row)
 	}
 	if e.AsNode != "" {
@@ -261,11 +261,19 @@ func (t *tx) enrol(uuid string, q muster.EnrolRequest, secret []byte, what said)
 	f := lifecycle.Facts{TokenGood: true, SameMachine: true, MayReplace: e.AsNode != "" || retry}
 	var incumbent *machine
 	var verdict inventory.Verdict
-	if e.AsNode == "" { // one that names a node is a person's word about its hardware
+	if e.AsNode == "" {
 		if incumbent, verdict, err = t.judge(m, sh, what); err != nil {
 			return reply, nil, err
 		}
 		f.SameMachine = incumbent == nil
+	} else { // a person's word about the node's hardware, but not about others'
+		odd, err := t.withhold(m, sh, &what)
+		if err == nil {
+			err = t.noteOddity(m.uuid, odd, what.facts)
+		}
+		if err != nil {
+			return reply, nil, err
+		}
 	}
 	as := m.comesAs(f.MayReplace)
 	next, _, err := m.raise(lifecycle.Redeem, f)

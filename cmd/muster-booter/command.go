@@ -119,6 +119,9 @@ func (s *settings) config(stderr io.Writer) (booter.Config, error) {
 		if err != nil {
 			return cfg, fmt.Errorf("--address: %w", err)
 		}
+		if !a.Is4() {
+			return cfg, fmt.Errorf("--address: %s is an IPv6 address: machines boot over IPv4 alone, give an IPv4 address", a)
+		}
 		cfg.Address = a
 	}
 	trust := client.Trust{Fingerprint: s.ca}

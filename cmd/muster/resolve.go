@@ -93,7 +93,7 @@ func match(rs []muster.Registration, ref string) (exact, begins []muster.Registr
 		case low != "" && (strings.ToLower(r.Serial) == low || strings.ToLower(r.Hostname) == low),
 			macErr == nil && slices.Contains(r.MACs, mac):
 			exact = append(exact, r)
-		case len(low) >= 4 && strings.HasPrefix(r.ServerUUID, low):
+		case len(low) >= 4 && (strings.HasPrefix(r.ServerUUID, low) || strings.HasPrefix(muster.SwapUUID(r.ServerUUID), low)):
 			begins = append(begins, r)
 		}
 	}
