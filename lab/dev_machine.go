@@ -157,7 +157,8 @@ func (m *machine) boot(ctx context.Context) error {
 	}
 	m.say(StageFirmware, "kernel starts with %s, mode %s", args.Address, args.Mode)
 	m.mu.Lock()
-	start, cred := host.Start(args.Mode, hw.UUID, m.hw.Hands())
+	m.hw.CallItself(args.UUID)
+	start, cred := host.Start(args.Mode, m.hw.Self(), m.hw.Hands())
 	m.mu.Unlock()
 	switch start.Role {
 	case host.RoleNode:
@@ -194,7 +195,7 @@ func (m *machine) enroll(ctx context.Context, args host.Args) error {
 	defer cut(nil)
 	var agent *bus.Agent
 	agent = &bus.Agent{
-		Options: bus.Options{Addr: args.BusAddr, User: args.BusUser, Password: args.BusPassword, UUID: m.hw.UUID, MAC: m.hw.MACs[0],
+		Options: bus.Options{Addr: args.BusAddr, User: args.BusUser, Password: args.BusPassword, UUID: m.hw.Self(), MAC: m.hw.MACs[0],
 			LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(args.Address.Addr(), 0))},
 		Log: m.log,
 		Sysinfo: func(context.Context) (json.RawMessage, error) {

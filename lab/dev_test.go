@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"muster.internal/bus"
+	"muster.internal/inventory"
 	"muster.internal/lifecycle"
 	"muster.internal/setup"
 	"muster.internal/sim"
@@ -328,6 +329,58 @@ func TestTwoMachinesWithOneUUIDAreNeverMerged(t *testing.T) {
 	for _, m := range in.d.machines {
 		if want := m.hw.Serial == first.Serial; want != (len(m.hw.Pools) == 1) {
 			t.Errorf("%s (%s) has %d pools", m.hw.Name, m.hw.Serial, len(m.hw.Pools))
+		}
+	}
+}
+
+// TestTwoBoardsWithADefaultUUID: a vendor put one UUID on two boards. Each is told
+// the UUID that is derived from its serial number and card, before it says a
+// word; both are set up, neither is taken for the other, and after a power cut
+// they are who they were.
+func TestTwoBoardsWithADefaultUUID(t *testing.T) {
+	t.Parallel()
+	const shared = "03000200-0400-0500-0006-000700080009"
+	boards := func(n int) *sim.Machine {
+		m := sim.Hardware(n)
+		m.UUID = shared
+		return m
+	}
+	dir := t.TempDir()
+	both := func(in *installation) func() bool {
+		return func() bool { return in.count("m01", member) > 0 && in.count("m02", member) > 0 }
+	}
+	in := start(t, dir, 119, DevConfig{Machines: 2, Hardware: boards, Auto: true})
+	in.until("two nodes", both(in))
+	nodes := map[string]string{}
+	for _, again := range []bool{false, true} {
+		if again {
+			in.stop()
+			in = start(t, dir, 119, DevConfig{Machines: 2, Hardware: boards})
+			in.until("two nodes again", both(in))
+			if n := in.count("", "setup"); n != 0 {
+				t.Errorf("%d things were set up again", n)
+			}
+		}
+		in.settled(2)
+		ms, err := in.d.Fleet().Machines(t.Context(), muster.MachineFilter{})
+		if err != nil || len(ms) != 2 || slices.ContainsFunc(ms, func(m muster.Machine) bool { return m.State != muster.MachineKnown || m.Case != "" }) {
+			t.Errorf("%+v, %v", ms, err)
+		}
+		for n := 1; n <= 2; n++ {
+			hw := sim.Hardware(n)
+			own, ok := inventory.Derive(hw.Serial, hw.MACs[0])
+			r := in.registration(own)
+			if !ok || r.Serial != hw.Serial || len(r.Conflicts) != 0 || again && r.NodeID != nodes[own] {
+				t.Errorf("%s is registered as %+v", own, r)
+			}
+			nodes[own] = r.NodeID
+		}
+	}
+	in.stop()
+	for _, m := range in.d.machines {
+		own, _ := inventory.Derive(m.hw.Serial, m.hw.MACs[0])
+		if len(m.hw.Pools) != 1 || m.hw.Pools[0].Stamp != own {
+			t.Errorf("%s has the pools %+v, want one of %s", m.hw.Name, m.hw.Pools, own)
 		}
 	}
 }

@@ -26,7 +26,7 @@ var (
 )
 
 // ServerUUID implements host.Hands.
-func (h *Hands) ServerUUID() string { return h.m.UUID }
+func (h *Hands) ServerUUID() string { return h.m.Self() }
 
 // PrivateKey implements host.Hands.
 func (h *Hands) PrivateKey() []byte { return h.m.private }

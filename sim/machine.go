@@ -34,6 +34,7 @@ type Machine struct {
 	// True is the true time; the machine's own clock drifts from it.
 	True func() time.Time `json:"-"`
 
+	told            string        // the UUID to call itself, in this boot; empty: SMBIOS's
 	off             time.Duration // of the system clock, in this boot
 	private, public []byte        // of this boot
 	effects         int           // in this boot
@@ -84,7 +85,7 @@ func (m *Machine) PowerOn() error {
 	if m.private, m.public, err = setup.GenerateKey(); err != nil {
 		return err
 	}
-	m.off, m.effects, m.on = m.Drift, 0, true
+	m.told, m.off, m.effects, m.on = "", m.Drift, 0, true
 	return nil
 }
 
@@ -103,6 +104,17 @@ func (m *Machine) PowerOff() {
 // On tells whether the machine has power.
 func (m *Machine) On() bool { return m.on }
 
+// CallItself is what this boot told the machine about its UUID; empty: nothing.
+func (m *Machine) CallItself(uuid string) { m.told = uuid }
+
+// Self is the UUID that the machine goes by in this boot.
+func (m *Machine) Self() string {
+	if m.told != "" {
+		return m.told
+	}
+	return m.UUID
+}
+
 // PublicKey is this boot's, as an announcement carries it.
 func (m *Machine) PublicKey() string { return setup.EncodePublicKey(m.public) }
 
@@ -110,7 +122,7 @@ func (m *Machine) PublicKey() string { return setup.EncodePublicKey(m.public) }
 func (m *Machine) Sysinfo(version string) json.RawMessage {
 	disks, _ := m.Survey()
 	return inventory.Facts{
-		UUID: m.UUID, Hostname: m.Hostname, Manufacturer: m.Manufacturer, Product: m.Product, Serial: m.Serial,
+		UUID: m.Self(), Hostname: m.Hostname, Manufacturer: m.Manufacturer, Product: m.Product, Serial: m.Serial,
 		MemoryMiB: m.MemoryMiB, CPUs: 8, MACs: m.MACs, AdminMAC: m.MACs[0], Disks: disks,
 		PublicKey: m.PublicKey(), Version: version, Firmware: string(m.Firmware),
 	}.Sysinfo()
