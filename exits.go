@@ -103,7 +103,7 @@ type ForeignWorkload struct {
 // UUID when it has none; of a disk, its serial number or its id.
 type Expunge struct {
 	Confirm string `json:"confirm"`
-	Reason  string `json:"reason,omitempty"`
+	Reason  string `json:"reason"` // one line, for whoever asks later
 }
 
 // Expunged says since when, by whom and why a machine is cut off, and which

@@ -98,7 +98,7 @@ func (a *API) secrets() {
 		func(ctx context.Context, s Session, in *operatorChange) (muster.Operator, error) {
 			return s.ChangeOperator(ctx, in.Name, in.Body)
 		})
-	do(a, op{method: remove, path: "/v1/operators/{name}", id: "remove-operator", summary: "End somebody's access at once; absent is success", acts: manage},
+	do(a, op{method: remove, path: "/v1/operators/{name}", id: "remove-operator", summary: "End somebody's access at once", acts: manage},
 		func(ctx context.Context, s Session, in *operatorName) error { return s.RemoveOperator(ctx, in.Name) })
 	do(a, op{method: post, path: "/v1/password", id: "change-password", summary: "Change one's own password; every token of it is dead", acts: may(muster.ActPasswordChange), limit: loginLimit},
 		func(ctx context.Context, s Session, in *body[muster.PasswordChange]) error {

@@ -125,7 +125,7 @@ var mayRaise = map[Actor][]muster.Event{
 
 // repeatable are the events whose repetition, by people or by programs that
 // lost the answer, must succeed whatever else is so.
-var repeatable = []muster.Event{CancelSetup, Disable, FactoryReset, Delete, Readmit, SetRecord, Enroll, Decommission, Reactivate,
+var repeatable = []muster.Event{CancelSetup, Disable, Delete, SetRecord, Enroll, Decommission, Reactivate,
 	RescueOn, RescueOff, Pin, Unpin, NoProvision, Quiesce, Resume, GracefulRemove, Expunge, AdoptDisk, RemoveDisk, KeepDisk, ExpungeDisk,
 	Announce, Sight, SetupComplete, SetupFailed, Admit, StartProbe, Dismiss, DecommissionNode, DecommissionDisk, Confirm, Quiesced, Resumed}
 

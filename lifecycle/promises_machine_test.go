@@ -181,6 +181,7 @@ var machineSteps = []stepPromise{
 		return s.old.Tombstone != s.next.Tombstone && !(s.e == Expunge && s.next.Tombstone == Tombstoned ||
 			s.e == Readmit && s.info.By == Operator && s.next.Tombstone == NoTombstone && gone(s.old))
 	}},
+	{"nobody is readmitted who was not expunged", func(s *step) bool { return s.e == Readmit && s.old.Tombstone != Tombstoned }},
 	{"readmit changes nothing else", func(s *step) bool {
 		want := *s.old
 		want.Tombstone = NoTombstone

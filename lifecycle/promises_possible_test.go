@@ -52,7 +52,7 @@ var possible = []stepPromise{
 	{"a machine in or out of service can be sent back to its first boot", func(s *step) bool {
 		return s.e == FactoryReset && among(s.old.Registration, muster.Approved, muster.Disabled) && mayReset(s.f) && s.old.Tombstone == NoTombstone
 	}},
-	{"a tombstone can be lifted once the node is gone", func(s *step) bool { return s.e == Readmit && gone(s.old) }},
+	{"a tombstone can be lifted once the node is gone", func(s *step) bool { return s.e == Readmit && s.old.Tombstone == Tombstoned && gone(s.old) }},
 	{"every NIC can be seen, set, rescued and decommissioned, whatever its state", func(s *step) bool {
 		return s.is(Sight, SetRecord, RescueOn, RescueOff, Pin, Decommission)
 	}},

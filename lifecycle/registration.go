@@ -72,7 +72,6 @@ func registrationRows() []*lifecycle {
 				{On: Disable, From: in(pending, appr), To: disabled},
 				{On: Disable, From: in(disabled), Already: true},
 				{On: FactoryReset, From: in(appr, disabled), Needs: all(untombstoned, nothingPlaced, noReservation, noMove, acknowledged, enrollmentPI), To: awaiting},
-				{On: FactoryReset, From: in(awaiting), Already: true},
 				{On: Delete, From: in(pending, awaiting, disabled), Needs: all(nothingPlaced), To: none},
 				{On: Delete, From: in(none), Already: true},
 				{On: Lapse, From: in(pending, awaiting), Needs: all(overdue, neverIn), To: none},
@@ -201,7 +200,6 @@ func tombstoneRows() *lifecycle {
 		[]R{
 			{On: Expunge, From: in(NoTombstone), To: Tombstoned},
 			{On: Readmit, From: in(Tombstoned), Needs: all(nodeGone), To: NoTombstone},
-			{On: Readmit, From: in(NoTombstone), Already: true},
 		})
 }
 

@@ -12,6 +12,8 @@ import (
 )
 
 var (
+	lastOfKind = define("audit/last-of-kind", `
+SELECT at, actor, detail FROM audit WHERE subject = $1 AND action = $2 ORDER BY seq DESC LIMIT 1`)
 	headSeq = define("audit/head", `SELECT seq FROM audit_head WHERE id = 1`)
 	getHead = define("audit/get-head", `SELECT seq, hash FROM audit_head WHERE id = 1`)
 	setHead = define("audit/set-head", `UPDATE audit_head SET seq = $1, hash = $2 WHERE id = 1 AND seq = $3`)

@@ -129,7 +129,7 @@ func TestNoDoorRearmsAnExpungedMachine(t *testing.T) {
 		for _, b := range []box{in, again} {
 			_, m := lookAt(t, s, b.uuid)
 			named[b.uuid], namedSecret[b.uuid] = issue(t, s, muster.NewEnrolmentToken{AsNode: m.node.ID})
-			must[muster.NodeDetail](t)(s.ExpungeNode(ctx, start, ada, m.node.ID, muster.Expunge{Confirm: b.uuid}))
+			must[muster.NodeDetail](t)(s.ExpungeNode(ctx, start, ada, m.node.ID, muster.Expunge{Confirm: b.uuid, Reason: "gone"}))
 		}
 		_, err := s.ApproveCode(ctx, start, ada, shown.ClaimCode)
 		wantCode(t, err, muster.CodeNotFound)
@@ -183,7 +183,7 @@ func TestListsSayWhatComes(t *testing.T) {
 		}
 		must[muster.Registration](t)(s.RaiseRegistration(ctx, start, ada, back.uuid, lifecycle.Disable))
 		_, m := lookAt(t, s, buried.uuid)
-		must[muster.NodeDetail](t)(s.ExpungeNode(ctx, start, ada, m.node.ID, muster.Expunge{Confirm: buried.uuid}))
+		must[muster.NodeDetail](t)(s.ExpungeNode(ctx, start, ada, m.node.ID, muster.Expunge{Confirm: buried.uuid, Reason: "gone"}))
 		must[muster.RegisterReply](t)(s.Register(ctx, start, nobody, boxNo(4).request()))
 		awaiting(t, s, boxNo(5), start)
 		want := map[string]string{back.uuid: "same_node", buried.uuid: "refused_expunged", boxNo(3).uuid: "", boxNo(4).uuid: "new_node", boxNo(5).uuid: "new_node"}

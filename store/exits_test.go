@@ -124,9 +124,10 @@ func TestFactoryReset(t *testing.T) {
 			t.Errorf("its node: %+v", d)
 		}
 		seq := must[int64](t)(s.Head(ctx))
-		must[muster.Registration](t)(s.RaiseRegistration(ctx, start, ada, b.uuid, lifecycle.FactoryReset)) // again: nothing
+		_, err = s.RaiseRegistration(ctx, start, ada, b.uuid, lifecycle.FactoryReset) // it awaits its setup
+		wantCode(t, err, muster.CodeConflict)
 		if now := must[int64](t)(s.Head(ctx)); now != seq {
-			t.Errorf("a repeated reset wrote %d entries", now-seq)
+			t.Errorf("a refused reset wrote %d entries", now-seq)
 		}
 		// It comes back as a new node.
 		later := start.Add(time.Hour)
@@ -299,9 +300,9 @@ func TestExpunge(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		_, err := s.ExpungeNode(ctx, start, ada, m.node.ID, muster.Expunge{Confirm: "another"})
+		_, err := s.ExpungeNode(ctx, start, ada, m.node.ID, muster.Expunge{Confirm: "another", Reason: "gone"})
 		wantCode(t, err, muster.CodeInvalid)
-		_, err = s.ExpungeNode(ctx, start, ada, "no-such-node", muster.Expunge{Confirm: b.serial})
+		_, err = s.ExpungeNode(ctx, start, ada, "no-such-node", muster.Expunge{Confirm: b.serial, Reason: "gone"})
 		wantCode(t, err, muster.CodeNotFound)
 		d := must[muster.NodeDetail](t)(s.ExpungeNode(ctx, start, ada, m.node.ID, muster.Expunge{Confirm: b.serial, Reason: "stolen"}))
 		rowsSay(t, s, before, b.uuid, nothing, lifecycle.Expunge)
@@ -378,6 +379,48 @@ func TestExpunge(t *testing.T) {
 	})
 }
 
+// TestExpungedAgain: a repetition of the same words succeeds and writes
+// nothing; with another reason it is told who was first, and why.
+func TestExpungedAgain(t *testing.T) {
+	engines(t, func(t *testing.T, s *Store) {
+		ctx := t.Context()
+		site(t, s)
+		b := boxNo(1)
+		member(t, s, b, start)
+		_, m := lookAt(t, s, b.uuid)
+		_, err := s.RaiseRegistration(ctx, start, ada, b.uuid, lifecycle.Readmit)
+		wantCode(t, err, muster.CodeConflict)
+		if !strings.Contains(err.Error(), "is not expunged") {
+			t.Error(err)
+		}
+		expunge := func(reason string) error {
+			_, err := s.ExpungeNode(ctx, start.Add(time.Hour), ada, m.node.ID, muster.Expunge{Confirm: b.uuid, Reason: reason})
+			return err
+		}
+		wantCode(t, expunge(""), muster.CodeInvalid)
+		wantCode(t, expunge(" \t"), muster.CodeInvalid)
+		must[muster.NodeDetail](t)(s.ExpungeNode(ctx, start, ada, m.node.ID, muster.Expunge{Confirm: b.uuid, Reason: "stolen"}))
+		head := must[int64](t)(s.Head(ctx))
+		if err := expunge("stolen"); err != nil {
+			t.Errorf("again: %v", err)
+		}
+		err = expunge("sold")
+		wantCode(t, err, muster.CodeConflict)
+		for _, part := range []string{"node " + m.node.ID, "already", start.UTC().Format(time.RFC3339), ada.String(), "stolen", "nothing was changed"} {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%q is not in: %v", part, err)
+			}
+		}
+		if d := must[muster.NodeDetail](t)(s.Node(ctx, m.node.ID)); d.Expunged.Reason != "stolen" || !d.Expunged.At.Equal(start) {
+			t.Errorf("its tombstone: %+v", d.Expunged)
+		}
+		if now := must[int64](t)(s.Head(ctx)); now != head {
+			t.Errorf("repetitions wrote %d entries", now-head)
+		}
+		healthy(t, s)
+	})
+}
+
 // TestDisabledThenExpunged: the key that died when the machine was disabled is
 // known as an expunged one's afterwards.
 func TestDisabledThenExpunged(t *testing.T) {
@@ -392,7 +435,7 @@ func TestDisabledThenExpunged(t *testing.T) {
 		rowsSay(t, s, before, b.uuid, nothing, lifecycle.Disable)
 		_, err := s.Authenticate(ctx, start, k.APIKey, "")
 		wantCode(t, err, muster.CodeUnauthenticated)
-		must[muster.NodeDetail](t)(s.ExpungeNode(ctx, start, ada, m.node.ID, muster.Expunge{Confirm: b.uuid}))
+		must[muster.NodeDetail](t)(s.ExpungeNode(ctx, start, ada, m.node.ID, muster.Expunge{Confirm: b.uuid, Reason: "gone"}))
 		_, err = s.Authenticate(ctx, start, k.APIKey, "")
 		wantCode(t, err, muster.CodeGone)
 		healthy(t, s)
@@ -471,10 +514,14 @@ func TestDiskVerbs(t *testing.T) {
 		}
 		raise(lifecycle.RemoveDisk, nil, muster.DiskPolicyGracefulRemove)
 		raise(lifecycle.KeepDisk, nil, muster.DiskPolicyInService)
-		_, err := s.RaiseDisk(ctx, start, ada, disks[0].ID, lifecycle.ExpungeDisk, &muster.Expunge{Confirm: disks[1].Disk.Serial})
+		_, err := s.RaiseDisk(ctx, start, ada, disks[0].ID, lifecycle.ExpungeDisk, &muster.Expunge{Confirm: disks[1].Disk.Serial, Reason: "gone"})
 		wantCode(t, err, muster.CodeInvalid)
-		raise(lifecycle.ExpungeDisk, &muster.Expunge{Confirm: disks[0].Disk.Serial}, muster.DiskPolicyExpunged)
-		raise(lifecycle.ExpungeDisk, &muster.Expunge{Confirm: disks[0].ID}, muster.DiskPolicyExpunged)
+		raise(lifecycle.ExpungeDisk, &muster.Expunge{Confirm: disks[0].Disk.Serial, Reason: "gone"}, muster.DiskPolicyExpunged)
+		raise(lifecycle.ExpungeDisk, &muster.Expunge{Confirm: disks[0].ID, Reason: "gone"}, muster.DiskPolicyExpunged)
+		for reason, code := range map[string]muster.Code{"": muster.CodeInvalid, " ": muster.CodeInvalid, "loud": muster.CodeConflict} {
+			_, err = s.RaiseDisk(ctx, start, ada, disks[0].ID, lifecycle.ExpungeDisk, &muster.Expunge{Confirm: disks[0].ID, Reason: reason})
+			wantCode(t, err, code)
+		}
 		_, err = s.RaiseDisk(ctx, start, ada, disks[0].ID, lifecycle.KeepDisk, nil)
 		wantCode(t, err, muster.CodeConflict)
 		_, err = s.RaiseDisk(ctx, start, ada, "none", lifecycle.KeepDisk, nil)

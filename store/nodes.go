@@ -260,14 +260,17 @@ func (t *tx) moveDisk(diskID string, e muster.Event, confirm *muster.Expunge) (d
 		if err := checkReason(confirm.Reason); err != nil {
 			return d, err
 		}
-		if confirm.Reason != "" {
-			said["reason"] = confirm.Reason
-		}
+		said["reason"] = confirm.Reason
 	}
 	old := m.look()
 	next, err := lifecycle.Apply(old, e, at, lifecycle.Facts{})
-	if err != nil || next.Equal(old) {
+	switch {
+	case err != nil:
 		return d, refusal(err, "disk "+diskID)
+	case next.Equal(old) && confirm != nil:
+		return d, t.expungedAgain(e, "disk/"+diskID, confirm.Reason)
+	case next.Equal(old):
+		return d, nil
 	}
 	said["to"] = next.Disks[at].Policy
 	seq, err := t.record(string(e), "disk/"+diskID, said)

@@ -124,9 +124,9 @@ func (s *Store) ChangeOperator(ctx context.Context, now time.Time, by muster.Cal
 // RemoveOperator ends somebody's access: their tokens are dead at once.
 func (s *Store) RemoveOperator(ctx context.Context, now time.Time, by muster.Caller, name string) error {
 	return s.write(ctx, "removing an operator", now, by, func(t *tx) error {
-		o, _, found, err := findOperator(t, name)
-		if err != nil || !found {
-			return err // gone is gone
+		o, _, err := t.operator(name)
+		if err != nil {
+			return err
 		}
 		if err := t.lastAdmin(o, "removed"); err != nil {
 			return err

@@ -122,9 +122,13 @@ func (s *Store) RaiseRegistration(ctx context.Context, now time.Time, by muster.
 		if m.had == lifecycle.NoRegistration {
 			return unknownMachine(serverUUID)
 		}
-		if e == lifecycle.FactoryReset {
+		switch e {
+		case lifecycle.FactoryReset:
 			err = t.reset(m)
-		} else {
+		case lifecycle.Readmit:
+			err = muster.Problemf(muster.CodeConflict, "machine %s is not expunged: there is no tombstone to lift", m.uuid)
+			err.(*muster.Problem).State = string(m.had)
+		default:
 			err = t.end(m, e, lifecycle.Facts{}, reason)
 		}
 		if err != nil {

@@ -135,7 +135,7 @@ func TestHardwareThatWasANodeTakesOneOver(t *testing.T) {
 		healthy(t, s)
 		// An expunged node is nobody's any more.
 		tok, secret := issue(t, s, muster.NewEnrolmentToken{AsNode: node})
-		must[muster.NodeDetail](t)(s.ExpungeNode(ctx, start, ada, node, muster.Expunge{Confirm: b.uuid}))
+		must[muster.NodeDetail](t)(s.ExpungeNode(ctx, start, ada, node, muster.Expunge{Confirm: b.uuid, Reason: "gone"}))
 		_, err = s.Enrol(ctx, start, nobody, boxNo(3).enrolment(tok, secret, 1))
 		wantCode(t, err, muster.CodeConflict)
 		if !strings.Contains(err.Error(), "expunged") {

@@ -1,7 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
+	"strings"
 	"time"
 
 	"muster.internal"
@@ -92,8 +95,11 @@ func (s *Store) ExpungeNode(ctx context.Context, now time.Time, by muster.Caller
 			return err
 		}
 		next, changed, err := m.raiseNode(lifecycle.Expunge, lifecycle.Facts{})
-		if err != nil || !changed {
+		if err != nil {
 			return err
+		}
+		if !changed {
+			return t.expungedAgain(lifecycle.Expunge, nodeSubject(nodeID), x.Reason)
 		}
 		return t.expunge(m, next, x.Reason)
 	})
@@ -103,7 +109,29 @@ func (s *Store) ExpungeNode(ctx context.Context, now time.Time, by muster.Caller
 	return s.Node(ctx, nodeID)
 }
 
+// expungedAgain lets a repetition with the same reason pass: its answer may have
+// been lost. Another reason would be lost with it, and its author should know
+// who came first.
+func (t *tx) expungedAgain(e muster.Event, subject, reason string) error {
+	var at int64
+	var by, text string
+	if _, err := t.get(lastOfKind, []any{subject, string(e)}, &at, &by, &text); err != nil {
+		return err
+	}
+	var d struct{ Reason string }
+	if err := json.Unmarshal([]byte(text), &d); err != nil || d.Reason == reason {
+		return err
+	}
+	p := muster.Problemf(muster.CodeConflict, "%s is expunged already, since %s, by %s, for this reason: %s; nothing was changed",
+		strings.Replace(subject, "/", " ", 1), fromMicro(at).Format(time.RFC3339), by, cmp.Or(d.Reason, "none was given"))
+	p.State = string(muster.PolicyExpunged)
+	return p
+}
+
 func checkReason(reason string) error {
+	if strings.TrimSpace(reason) == "" {
+		return muster.Invalid("reason", "say why it is expunged: whoever asks later is told")
+	}
 	if len(reason) > 512 || !printable(reason) {
 		return muster.Invalid("reason", "a reason is one line of at most 512 bytes")
 	}
@@ -123,10 +151,7 @@ func (m *machine) confirmed(said string) error {
 }
 
 func (t *tx) expunge(m *machine, next lifecycle.State, reason string) error {
-	d := detail{"from": m.node.Policy, "node_id": m.node.ID, "server_uuid": m.uuid, "registration": m.had, "serial": m.reg.Serial}
-	if reason != "" {
-		d["reason"] = reason
-	}
+	d := detail{"from": m.node.Policy, "node_id": m.node.ID, "server_uuid": m.uuid, "registration": m.had, "serial": m.reg.Serial, "reason": reason}
 	if m.reg.BoundKeyID != "" {
 		d["revoked_key"] = m.reg.BoundKeyID
 	}

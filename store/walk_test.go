@@ -297,7 +297,7 @@ func (w *walk) raise(r *rapid.T, b box) (string, error) {
 			_, err := s.RaiseRegistration(ctx, now, ada, b.uuid, lifecycle.Readmit)
 			return "readmit", err
 		}
-		_, err := s.ExpungeNode(ctx, now, ada, w.nodeOf(b.uuid), muster.Expunge{Confirm: b.uuid})
+		_, err := s.ExpungeNode(ctx, now, ada, w.nodeOf(b.uuid), muster.Expunge{Confirm: b.uuid, Reason: "gone"})
 		return "expunge", err
 	case 21:
 		e := rapid.SampledFrom(nodeEvents).Draw(r, "policy")

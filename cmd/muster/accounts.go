@@ -137,9 +137,10 @@ Every login of yours is over then, this one too.`,
 
 func (a *app) operatorRm() *cobra.Command {
 	return &cobra.Command{
-		Use:     "rm NAME",
-		Short:   "End somebody's access at once",
-		Long:    `End somebody's access: their logins are over at once. The last admin stays.`,
+		Use:   "rm NAME",
+		Short: "End somebody's access at once",
+		Long: `End somebody's access: their logins are over at once. The last admin stays.
+Nobody of that name: exit code 4.`,
 		Example: `  muster operator rm maria`,
 		Args:    names("NAME"),
 		RunE: a.with(func(c *cobra.Command, f fleet, args []string) error {

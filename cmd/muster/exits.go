@@ -59,7 +59,8 @@ func (a *app) registrationFactoryReset() *cobra.Command {
 		Long: `Send an approved or disabled machine back to its first boot: its keys stop
 working, its node and disks are decommissioned, its root password is forgotten,
 and its next boot enrolls it anew. No data is destroyed before you approve its
-setup again.
+setup again. One that awaits its setup is there already (exit code 6); whatever
+else a machine is, the message says what is possible.
 
 It is refused, with the way out, while anything but base modules is placed there
 or about to be, a move is under way, workloads that are not muster's run there
@@ -92,7 +93,8 @@ func (a *app) registrationReadmit() *cobra.Command {
 		Short: "Lift the tombstone of an expunged machine",
 		Long: `Lift the tombstone of an expunged machine, once its node is decommissioned: it
 may register again, as a new node. Its old key stays dead. Its boot records stay
-decommissioned until you reactivate them (muster boot reactivate).`,
+decommissioned until you reactivate them (muster boot reactivate). A machine that
+is not expunged has none to lift: exit code 6.`,
 		Example:           `  muster registration readmit 4c4c4544-0043-5810-8032-b8c04f503533`,
 		Args:              names("UUID"),
 		ValidArgsFunction: a.completeWith(machineWords),

@@ -54,6 +54,12 @@ func (m *memory) ExpungeNode(ctx context.Context, id string, x muster.Expunge) (
 		return muster.NodeDetail{}, err
 	}
 	r := m.regs[n.ServerUUID]
+	if x.Reason == "" {
+		return muster.NodeDetail{}, muster.Invalid("reason", "say why it is expunged")
+	}
+	if t := r.Tombstone; t != nil && t.Reason != x.Reason {
+		return muster.NodeDetail{}, conflict("expunged", "", "node %s is expunged already, since %s, by %s, for this reason: %s", id, t.At, t.By, t.Reason)
+	}
 	if x.Confirm != r.Serial && x.Confirm != r.ServerUUID {
 		return muster.NodeDetail{}, muster.Invalid("confirm", "this is not the serial number of machine %s", r.ServerUUID)
 	}

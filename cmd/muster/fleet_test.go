@@ -246,7 +246,7 @@ func (m *memory) RaiseRegistration(_ context.Context, uuid string, e muster.Even
 		return muster.Registration{}, conflict(string(r.State), "disable", "cannot factory-reset machine %s: workloads that are not muster's run there", uuid)
 	case e == lifecycle.FactoryReset && (r.State == muster.Approved || r.State == muster.Disabled):
 		r.State = muster.AwaitingSetup
-	case e == lifecycle.Readmit:
+	case e == lifecycle.Readmit && r.Tombstone != nil:
 		r.Tombstone = nil
 	case e == lifecycle.CancelSetup && r.State == muster.SettingUp:
 		r.State, r.LastSetupError = muster.AwaitingSetup, "the setup was cancelled by an operator"

@@ -136,8 +136,9 @@ tombstone keeps the machine out, whatever it says of itself, until an operator
 readmits it. It cannot be taken back.
 
 To let a node go in good order, use graceful-remove. It takes an admin in person,
-and the machine's serial number.`,
-		Example: `  muster node expunge 8CX2P53
+the machine's serial number, and a reason, which everybody who asks is told. A
+node that was expunged before keeps its first reason.`,
+		Example: `  muster node expunge 8CX2P53 --reason "its mainboard burnt"
   muster node expunge 8CX2P53 --yes --serial 8CX2P53 --reason "stolen from rack 4"`,
 		Args:              names("NODE"),
 		ValidArgsFunction: a.completeWith(machineWords),
@@ -154,16 +155,25 @@ and the machine's serial number.`,
 			}
 			return a.show(d, func(w io.Writer) {
 				fmt.Fprintf(w, "%s (%s) is expunged\n", d.ID, dash(d.Hostname))
-				if d.Expunged != nil && len(d.Expunged.Booters) > 0 {
-					fmt.Fprintln(w, a.confirmations(d.Expunged.Booters))
-				}
+				a.drawTombstone(w, d.Expunged)
 				fmt.Fprintf(a.stderr, "who knows of it: muster node show %s\n", d.ID)
 			})
 		}),
 	}
 	o.bind(c)
-	c.Flags().StringVar(&x.Reason, "reason", "", "why, for the audit and whoever asks later")
+	needsReason(c, &x.Reason)
 	return c
+}
+
+// needsReason is for what cannot be taken back: whoever finds it gone is told why.
+func needsReason(c *cobra.Command, reason *string) {
+	c.Flags().StringVar(reason, "reason", "", "why, in one line, for the audit and whoever asks later (needed)")
+	c.PreRunE = func(*cobra.Command, []string) error {
+		if *reason == "" {
+			return usagef("--reason is needed: why, for the audit and whoever asks later")
+		}
+		return nil
+	}
 }
 
 func (a *app) nodeAcknowledge() *cobra.Command {
@@ -222,7 +232,7 @@ func (a *app) diskExpunge() *cobra.Command {
 		Short: "Say that a disk is gone or must go, for good",
 		Long: `Say that a disk is gone, or must be treated so. What is on it counts as lost, and
 it cannot be taken back. It takes an admin in person, and the disk's id again.`,
-		Example: `  muster disk expunge 019add0c-7b00-7000-8000-000000000002`,
+		Example: `  muster disk expunge 019add0c-7b00-7000-8000-000000000002 --reason "reads fail"`,
 		Args:    names("DISK"),
 		RunE: a.with(func(c *cobra.Command, f fleet, args []string) error {
 			typed, err := o.ask(c.Context(), a, "", args[0], "disk "+args[0], "what is on it counts as lost, for good")
@@ -237,6 +247,6 @@ it cannot be taken back. It takes an admin in person, and the disk's id again.`,
 		}),
 	}
 	o.bind(c)
-	c.Flags().StringVar(&reason, "reason", "", "why, for the audit and whoever asks later")
+	needsReason(c, &reason)
 	return c
 }
