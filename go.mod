@@ -13,6 +13,7 @@ require (
 	github.com/klauspost/compress v1.20.4 // zstd, for initrds
 	github.com/pressly/goose/v3 v3.30.0 // migrations, the same for both databases
 	github.com/spf13/cobra v1.10.2 // commands, help, completion
+	github.com/spf13/pflag v1.0.10 // flags that say what they take
 	go.yaml.in/yaml/v3 v3.0.6 // policies written by hand
 	golang.org/x/crypto v0.59.0 // bcrypt
 	golang.org/x/net v0.62.0 // router advertisements in the lab
@@ -46,7 +47,6 @@ require (
 	github.com/pierrec/lz4/v4 v4.1.33 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	github.com/sethvargo/go-retry v0.5.0 // indirect
-	github.com/spf13/pflag v1.0.10 // indirect
 	github.com/u-root/uio v0.0.0-20240224005618-d2acac8f3701 // indirect
 	go.uber.org/multierr v1.11.0 // indirect
 	golang.org/x/exp/typeparams v0.0.0-20231108232855-2478ac86f678 // indirect

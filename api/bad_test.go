@@ -91,6 +91,8 @@ func TestBadInput(t *testing.T) {
 		{"twice, nested", "PUT", "/v1/boot-policy", "admin", `{"allow":[{},{"mac_prefix":"52:54","mac_prefix":""}]}`, 400, []string{"allow[1].mac_prefix"}},
 		{"sysinfo twice", "POST", "/v1/agent/register", "", `{"sysinfo":{},"sysinfo":{}}`, 400, []string{"sysinfo"}},
 		{"deep", "POST", "/v1/agent/register", "", `{"sysinfo":` + strings.Repeat("[", 9999), 400, []string{"sysinfo"}},
+		{"deep, and nothing else", "POST", "/v1/keys", "admin", strings.Repeat("[", 20_000), 400, []string{"[0]"}},
+		{"deep, and more than a login takes", "POST", "/v1/login", "", strings.Repeat("[", 20_000), 413, nil},
 		{"many values", "POST", "/v1/agent/register", "", `{"sysinfo":[` + strings.Repeat("0,", 60_000) + "0]}", 400, []string{"sysinfo"}},
 		{"many values in an array", "POST", "/v1/agent/register", "", `[` + strings.Repeat("0,", 60_000) + "0]", 400, []string{"[49999]"}},
 		{"query twice", "GET", "/v1/registrations?limit=1&limit=2", "viewer", "", 400, []string{"limit"}},

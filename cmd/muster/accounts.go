@@ -11,7 +11,7 @@ import (
 )
 
 func (a *app) keyRotate() *cobra.Command {
-	var overlap string
+	var overlap lifetime
 	c := &cobra.Command{
 		Use:   "rotate ID",
 		Short: "Give a key another secret; it is shown once",
@@ -23,15 +23,7 @@ here: only the machine may hold it.`,
 		Args:              names("ID"),
 		ValidArgsFunction: a.completeWith(keyWords),
 		RunE: a.with(func(c *cobra.Command, f fleet, args []string) error {
-			var q muster.KeyRotation
-			if overlap != "" {
-				d, err := parseDays(overlap)
-				if err != nil {
-					return usagef("--overlap: %v", err)
-				}
-				q.Overlap = int(d.Seconds())
-			}
-			k, err := f.RotateKey(c.Context(), args[0], q)
+			k, err := f.RotateKey(c.Context(), args[0], muster.KeyRotation{Overlap: int(overlap)})
 			if err != nil {
 				return err
 			}
@@ -43,7 +35,7 @@ here: only the machine may hold it.`,
 				fmt.Sprintf("key %s was rotated, but its secret could not be written", k.ID), "nobody has the new secret: muster key rotate "+k.ID)
 		}),
 	}
-	c.Flags().StringVar(&overlap, "overlap", "", "how long the old secret stays good beside the new one: 10m, 1h (default: not at all)")
+	c.Flags().Var(&overlap, "overlap", "how long the old secret stays good beside the new one: 10m, 1h (default: not at all)")
 	return c
 }
 

@@ -36,15 +36,6 @@ many as --limit says. --follow goes on as they come.`,
   muster audit ls --subject registration/4c4c4544-0043-5810-8032-b8c04f503533
   muster audit ls --follow`,
 		Args: names(),
-		PreRunE: func(*cobra.Command, []string) error {
-			switch {
-			case filter.Limit < 1:
-				return usagef("--limit is how many entries, at least 1, not %d; muster audit export writes all", filter.Limit)
-			case filter.After < 0:
-				return usagef("--after is the number of an entry, not %d", filter.After)
-			}
-			return nil
-		},
 		RunE: a.with(func(c *cobra.Command, f fleet, _ []string) error {
 			es, err := lastEntries(c, f, filter)
 			if err != nil {
@@ -63,9 +54,9 @@ many as --limit says. --follow goes on as they come.`,
 		}),
 	}
 	f := c.Flags()
-	f.Int64Var(&filter.After, "after", 0, "entries after this number")
-	f.StringVar(&filter.Subject, "subject", "", "entries about this subject, registration/UUID or boot-record/MAC")
-	f.IntVar(&filter.Limit, "limit", 100, "at most this many")
+	numberVar(f, &filter.After, "after", 0, 0, maxSeq, "the first entries after this number, instead of the last ones")
+	f.StringVar(&filter.Subject, "subject", "", "only about this: registration/UUID, node/ID, boot-record/MAC, …")
+	numberVar(f, &filter.Limit, "limit", 100, 1, 1000, "at most this many; muster audit export writes all")
 	f.BoolVarP(&follow, "follow", "f", false, "go on as entries come, until interrupted")
 	return c
 }
@@ -205,7 +196,7 @@ and is no chain.`,
 	f := c.Flags()
 	f.StringVar(&file, "file", "", "an export, - for standard input")
 	f.StringVar(&known.Head, "head", "", "with --file: the hash of an entry that must be in it, as printed by an earlier verify")
-	f.Int64Var(&known.After, "after", 0, "with --file: the export begins after this entry")
+	numberVar(f, &known.After, "after", 0, 0, maxSeq, "with --file: the export begins after this entry")
 	return c
 }
 
@@ -302,8 +293,8 @@ proves them without the control plane. Exports that follow one another, by
 		}),
 	}
 	f := c.Flags()
-	f.Int64Var(&filter.After, "after", 0, "entries after this number")
-	f.StringVar(&filter.Subject, "subject", "", "entries about this subject")
+	numberVar(f, &filter.After, "after", 0, 0, maxSeq, "only entries after this number")
+	f.StringVar(&filter.Subject, "subject", "", "only about this: registration/UUID, node/ID, boot-record/MAC, …")
 	f.StringVar(&out, "file", "", "write there; the file must not exist")
 	return c
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -127,7 +126,7 @@ func (a *app) drawBootRecord(w io.Writer, r muster.BootRecord) {
 // changes.
 type bootFlags struct {
 	mode, image string
-	rescueFor   time.Duration
+	rescueFor   lifetime
 	args        []string
 	clearArgs   bool
 	address     string
@@ -169,15 +168,16 @@ stays. A record is made for a card that was never seen. Rescue ends by itself
 	}
 	f := c.Flags()
 	f.StringVar(&o.mode, "mode", "", "normal or rescue")
-	f.DurationVar(&o.rescueFor, "for", 0, "how long rescue lasts, with --mode rescue")
+	f.Var(&o.rescueFor, "for", "how long rescue lasts, with --mode rescue (default: 4h, at most 24h)")
 	f.StringVar(&o.image, "image", "", `image by name; "" clears it`)
 	f.StringArrayVar(&o.args, "kernel-arg", nil, "a kernel argument; repeat for more; replaces those there")
 	f.BoolVar(&o.clearArgs, "no-kernel-args", false, "remove all kernel arguments")
 	f.StringVar(&o.address, "address", "", "address with prefix length, 10.77.0.140/24")
-	f.StringVar(&o.gateway, "gateway", "", "gateway")
-	f.StringSliceVar(&o.resolvers, "resolver", nil, "name servers")
-	f.StringVar(&o.hostname, "hostname", "", "host name: one label")
+	f.StringVar(&o.gateway, "gateway", "", `address of the router; "" clears it`)
+	f.StringSliceVar(&o.resolvers, "resolver", nil, `addresses of name servers, by commas; replaces those there; "" clears them`)
+	f.StringVar(&o.hostname, "hostname", "", `host name: one label; "" clears it`)
 	f.StringVar(&o.uuid, "uuid", "", `the UUID that the machine must call itself; "" clears it`)
+	clears(c, "image", "gateway", "resolver", "hostname", "uuid")
 	a.complete(c, "mode", string(muster.NormalMode), string(muster.RescueMode))
 	must(c.RegisterFlagCompletionFunc("image", a.completeWith(imageWords)))
 	return c
@@ -197,7 +197,7 @@ func (o *bootFlags) change(c *cobra.Command, was muster.BootRecord) (muster.Boot
 		if o.mode != string(muster.RescueMode) {
 			return b, usagef("--for goes with --mode rescue")
 		}
-		s := int(o.rescueFor.Seconds())
+		s := int(o.rescueFor)
 		b.RescueFor = &s
 	}
 	if set("image") {

@@ -35,14 +35,11 @@ With --auto every setup is approved by itself, for demonstrations.`,
   muster dev --machines 30 --dir ./big --auto`,
 		Args: names(),
 		RunE: func(c *cobra.Command, _ []string) error {
-			if cfg.Machines < 0 || cfg.Machines > 4000 {
-				return usagef("--machines is a number from 0 to 4000")
-			}
 			return a.dev(c, cfg, verbose)
 		},
 	}
 	f := c.Flags()
-	f.IntVar(&cfg.Machines, "machines", 4, "simulated machines")
+	numberVar(f, &cfg.Machines, "machines", 4, 0, 4000, "how many simulated machines, at most 4000")
 	f.StringVar(&cfg.API, "api", "", "where the control plane listens (default: where it did, at first 127.0.0.1:8443)")
 	f.StringVar(&cfg.Dir, "dir", "muster-dev", "where everything is kept")
 	f.BoolVar(&cfg.Auto, "auto", false, "approve every setup by itself")

@@ -36,19 +36,16 @@ beginning of one.`,
   muster events --after 1200 --subject boot-record/52:54:00:77:00:01`,
 		Args: names(),
 		RunE: a.with(func(c *cobra.Command, f fleet, _ []string) error {
-			if c.Flags().Changed("after") && q.After < 0 {
-				return usagef("--after is the number of a change; without it events begin now")
-			}
 			return a.follow(c.Context(), f, q, follow)
 		}),
 	}
 	f := c.Flags()
-	f.Int64Var(&q.After, "after", muster.FromNow, "changes after this number")
-	f.IntVar(&q.Last, "last", 20, "without --after: look back over that many changes first, at most 1000")
-	f.StringVar(&q.Subject, "subject", "", "only about this subject, registration/UUID or boot-record/MAC")
+	numberVar(f, &q.After, "after", muster.FromNow, 0, maxSeq, "changes after this number")
+	numberVar(f, &q.Last, "last", 20, 0, 1000, "without --after: look back over that many changes first, at most 1000")
+	f.StringVar(&q.Subject, "subject", "", "only about this: registration/UUID, node/ID, boot-record/MAC, …")
 	f.StringVar(&q.Kind, "kind", "", "only of this kind, or beginning so")
 	f.BoolVarP(&follow, "follow", "f", false, "go on as they come, until interrupted")
-	f.Lookup("after").DefValue = ""
+	f.Lookup("after").DefValue = "" // it is no number that a person could give
 	return c
 }
 

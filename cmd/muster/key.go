@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -26,7 +24,8 @@ approve a setup or manage keys: that takes a person.`,
 
 func (a *app) keyCreate() *cobra.Command {
 	var n muster.NewKey
-	var scope, expires string
+	var scope string
+	var expires lifetime
 	c := &cobra.Command{
 		Use:   "create",
 		Short: "Make a key; its secret is shown once",
@@ -40,13 +39,7 @@ about it goes to standard error.`,
 			if scope == "" {
 				return usagef("--scope is needed: %s", strings.Join(grantable(), ", "))
 			}
-			if expires != "" {
-				d, err := parseDays(expires)
-				if err != nil {
-					return usagef("--expires: %v", err)
-				}
-				n.ExpiresIn = int(d.Seconds())
-			}
+			n.ExpiresIn = int(expires)
 			k, err := f.CreateKey(c.Context(), n)
 			if err != nil {
 				return err
@@ -62,7 +55,7 @@ about it goes to standard error.`,
 	f := c.Flags()
 	f.StringVar(&scope, "scope", "", strings.Join(grantable(), ", "))
 	f.StringVar(&n.Comment, "comment", "", "what it is for")
-	f.StringVar(&expires, "expires", "", "lifetime: 12h, 90d (default: never)")
+	f.Var(&expires, "expires", "lifetime: 12h, 90d (default: never)")
 	a.complete(c, "scope", grantable()...)
 	return c
 }
@@ -79,29 +72,6 @@ func (a *app) handOver(v any, secret, about, lost, redo string) error {
 		return &hinted{fmt.Errorf("%s: %w", lost, err), redo}
 	}
 	return nil
-}
-
-// parseDays is time.ParseDuration with days. It refuses what the API, which
-// counts whole seconds, would take for another lifetime: a fraction of a second
-// would become 0, and that means for ever.
-func parseDays(s string) (time.Duration, error) {
-	const day = 24 * time.Hour
-	d, err := time.ParseDuration(s)
-	if days, ok := strings.CutSuffix(s, "d"); ok {
-		var n int64
-		n, err = strconv.ParseInt(days, 10, 64)
-		if err == nil && n > int64(math.MaxInt64/day) {
-			return 0, fmt.Errorf("%q is longer than the %dd that can be counted", s, int64(math.MaxInt64/day))
-		}
-		d = time.Duration(n) * day
-	}
-	switch {
-	case err != nil || d <= 0:
-		return 0, fmt.Errorf("%q is not a lifetime like 12h or 90d", s)
-	case d < time.Second:
-		return 0, fmt.Errorf("%q is shorter than a second", s)
-	}
-	return d, nil
 }
 
 func (a *app) keyLs() *cobra.Command {

@@ -34,7 +34,7 @@ touches nothing but its directory and its namespace.`,
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&c.Machines, "machines", 2, "how many")
+	numberVar(f, &c.Machines, "machines", 2, 1, 64, "how many")
 	f.StringVar(&c.Firmware, "firmware", "both", strings.Join(lab.FirmwareWords(), ", "))
 	f.StringVar(&c.Dir, "dir", "muster-lab", "directory of disks, consoles and logs; made anew each time")
 	f.BoolVar(&c.Auto, "auto", false, "approve by itself whatever can be approved")

@@ -83,8 +83,10 @@ musterd prints at its first start: then its certificate is fetched and kept.`,
 
 func (a *app) logoutCmd() *cobra.Command {
 	return &cobra.Command{
-		Use:     "logout",
-		Short:   "Forget the token that login kept",
+		Use:   "logout",
+		Short: "Forget the token that login kept",
+		Long: `Forget the token that login kept on this host. The token itself is good until it
+expires; another password (muster operator password) ends it everywhere at once.`,
 		Example: `  muster logout`,
 		Args:    names(),
 		RunE: func(*cobra.Command, []string) error {

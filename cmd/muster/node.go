@@ -82,7 +82,7 @@ for ten, a metadata ticket for six hours.`,
 		}),
 	}
 	c.Flags().StringVar((*string)(&r.Kind), "kind", string(muster.TicketConsole), "console, metadata or move")
-	c.Flags().IntVar(&r.Seconds, "seconds", 0, "how long it lives (default: as long as its kind may)")
+	numberVar(c.Flags(), &r.Seconds, "seconds", 0, 1, 6*3600, "how long it lives (default: as long as its kind may)")
 	return c
 }
 

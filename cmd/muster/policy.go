@@ -159,6 +159,7 @@ dns_domain, ntp_hosts); values that would not come back as they are, are refused
 	f.StringArrayVar(&o.rmNetworks, "rm-network", nil, "forget a network, by name")
 	f.StringArrayVar(&o.nodeConfig, "node-config", nil, "KEY=VALUE for the node.config of SmartOS machines, KEY= to take it out; repeat for more")
 	f.StringVar(&o.file, "file", "", "JSON or YAML file with the whole policy; - for standard input")
+	clears(c, "enrollment-pi", "rescue-pi")
 	must(c.RegisterFlagCompletionFunc("enrollment-pi", a.completeWith(imageWords)))
 	must(c.RegisterFlagCompletionFunc("rescue-pi", a.completeWith(imageWords)))
 	return c

@@ -27,8 +27,11 @@ func run(ctx context.Context, e env, args []string) int {
 	root := a.root()
 	root.SetArgs(args)
 	started := false
-	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
+	root.PersistentPreRunE = func(c *cobra.Command, args []string) error {
 		a.lastCommand = c.CommandPath()
+		if err := filled(c, args); err != nil {
+			return err
+		}
 		if a.output != "table" && a.output != "json" {
 			return usagef("--output is table or json, not %q", a.output)
 		}
@@ -98,9 +101,7 @@ func (a *app) root() *cobra.Command {
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usagef("%v", err)
-	})
+	root.SetFlagErrorFunc(wrongFlag)
 	pf := root.PersistentFlags()
 	pf.StringVar(&a.urlFlag, "url", "", "control plane, https://HOST:PORT (MUSTER_URL)")
 	pf.StringVar(&a.keyFile, "key-file", "", "file that holds an API key or operator token, - for standard input (MUSTER_KEY holds the key itself)")
@@ -108,11 +109,21 @@ func (a *app) root() *cobra.Command {
 	pf.StringVarP(&a.output, "output", "o", "table", "table for eyes, json for programs")
 	a.complete(root, "output", "table", "json")
 
-	root.AddCommand(
-		a.loginCmd(), a.logoutCmd(),
-		a.registrationCmd(), a.bootCmd(), a.machineCmd(), a.policyCmd(), a.imageCmd(), a.nodeCmd(), a.diskCmd(), a.booterCmd(),
-		a.windowCmd(), a.tokenCmd(), a.keyCmd(), a.operatorCmd(), a.auditCmd(), a.eventsCmd(), a.layoutCmd(), a.devCmd(), a.labCmd(), a.versionCmd(),
-	)
+	about := func(id, title string, cs ...*cobra.Command) {
+		root.AddGroup(&cobra.Group{ID: id, Title: title})
+		for _, c := range cs {
+			c.GroupID = id
+		}
+		root.AddCommand(cs...)
+	}
+	about("machines", "Machines and their lives:", a.registrationCmd(), a.nodeCmd(), a.diskCmd(), a.machineCmd())
+	about("boot", "What machines boot:", a.bootCmd(), a.policyCmd(), a.imageCmd(), a.booterCmd(), a.layoutCmd())
+	about("doors", "Who gets in:", a.loginCmd(), a.logoutCmd(), a.operatorCmd(), a.keyCmd(), a.windowCmd(), a.tokenCmd())
+	about("history", "What happens, and what happened:", a.eventsCmd(), a.auditCmd())
+	about("try", "To try it out:", a.devCmd(), a.labCmd())
+	about("self", "This program:", a.versionCmd())
+	root.SetHelpCommandGroupID("self")
+	root.SetCompletionCommandGroupID("self")
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	return root
 }

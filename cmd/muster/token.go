@@ -22,7 +22,7 @@ good once, and for an hour unless told otherwise. On the machine:
 
 func (a *app) tokenIssue() *cobra.Command {
 	var n muster.NewEnrolmentToken
-	var expires string
+	var expires lifetime
 	c := &cobra.Command{
 		Use:   "issue",
 		Short: "Issue a token; it is shown once",
@@ -41,13 +41,7 @@ old hardware is disabled in the same moment.`,
   umask 077; muster token issue > token; scp token new-machine:`,
 		Args: names(),
 		RunE: a.with(func(c *cobra.Command, f fleet, _ []string) error {
-			if expires != "" {
-				d, err := parseDays(expires)
-				if err != nil {
-					return usagef("--expires: %v", err)
-				}
-				n.ExpiresIn = int(d.Seconds())
-			}
+			n.ExpiresIn = int(expires)
 			t, err := f.IssueEnrolmentToken(c.Context(), n)
 			if err != nil {
 				return err
@@ -62,7 +56,7 @@ old hardware is disabled in the same moment.`,
 	}
 	f := c.Flags()
 	f.StringVar(&n.Comment, "comment", "", "what it is for")
-	f.StringVar(&expires, "expires", "", "lifetime: 10m, 2d (default: 1h, at most 30d)")
+	f.Var(&expires, "expires", "lifetime: 10m, 2d (default: 1h, at most 30d)")
 	f.StringVar(&n.AsNode, "as", "", "the live node that whoever redeems it comes in as")
 	return c
 }

@@ -270,8 +270,8 @@ lines, and the ends of what the script said. Secrets are struck out.`,
 			return a.show(l, func(w io.Writer) { a.drawLog(w, l) })
 		}),
 	}
-	c.Flags().Int64Var(&q.Epoch, "epoch", 0, "of this setup; 0: the newest")
-	c.Flags().StringVar(&q.OperationID, "operation", "", "of this operation")
+	numberVar(c.Flags(), &q.Epoch, "epoch", 0, 1, maxSeq, "the machine's setup with this number (default: the newest)")
+	c.Flags().StringVar(&q.OperationID, "operation", "", "the setup with this operation id")
 	return c
 }
 

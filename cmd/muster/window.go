@@ -39,7 +39,7 @@ func windowWords(*cobra.Command, []string, string) ([]string, cobra.ShellCompDir
 }
 
 func (a *app) windowOpen() *cobra.Command {
-	var life string
+	var life lifetime
 	var count int
 	c := &cobra.Command{
 		Use:   "open KIND --for DURATION",
@@ -53,14 +53,10 @@ func (a *app) windowOpen() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if life == "" {
+			if life == 0 {
 				return usagef("--for is needed: how long, as in 2h (at most 24h)")
 			}
-			d, err := parseDays(life)
-			if err != nil {
-				return usagef("--for: %v", err)
-			}
-			n := muster.NewWindow{Duration: int(d.Seconds())}
+			n := muster.NewWindow{Duration: int(life)}
 			if c.Flags().Changed("count") {
 				n.Count = &count
 			}
@@ -69,13 +65,13 @@ func (a *app) windowOpen() *cobra.Command {
 				return err
 			}
 			if w.Clamped {
-				fmt.Fprintf(a.stderr, "a window is open for 24 hours at most: that is what was set, not %s\n", life)
+				fmt.Fprintln(a.stderr, "a window is open for 24 hours at most: that is what was set")
 			}
 			return a.show(w, func(out io.Writer) { fmt.Fprintln(out, a.windowLine(w)) })
 		}),
 	}
-	c.Flags().StringVar(&life, "for", "", "how long: 30m, 2h (at most 24h)")
-	c.Flags().IntVar(&count, "count", 0, "for how many machines (default: as many as come)")
+	c.Flags().Var(&life, "for", "how long: 30m, 2h (at most 24h)")
+	numberVar(c.Flags(), &count, "count", 0, 1, 1_000_000, "for how many machines (default: as many as come)")
 	return c
 }
 
