@@ -1,7 +1,6 @@
 package booter
 
 import (
-	"errors"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -382,23 +381,5 @@ func TestSilencesAreRateLimited(t *testing.T) {
 	}
 	if got := tl.snapshot(); got["dhcp_silent_unknown"] != 1101 || got["logs_suppressed"] != 1001-silenceBurst {
 		t.Errorf("%v", got)
-	}
-}
-
-func TestFilesAreReplacedWhole(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "f")
-	for _, s := range []string{"one", "two"} {
-		if err := replaceFile(name, []byte(s)); err != nil {
-			t.Fatal(err)
-		}
-		if b, err := os.ReadFile(name); err != nil || string(b) != s {
-			t.Errorf("%q %v", b, err)
-		}
-	}
-	if err := replaceFile(filepath.Join(name, "x"), nil); !errors.Is(err, fs.ErrNotExist) && err == nil {
-		t.Error(err)
-	}
-	if es, _ := os.ReadDir(filepath.Dir(name)); len(es) != 1 {
-		t.Errorf("left behind: %v", es)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"net/netip"
@@ -16,6 +15,7 @@ import (
 
 	"muster.internal"
 	"muster.internal/dhcp"
+	"muster.internal/durable"
 )
 
 const (
@@ -134,41 +134,7 @@ func saveCache(file string, d *Directory) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(file, raw)
-}
-
-// replaceFile writes a file so that there is always a whole one: the old or
-// the new.
-func replaceFile(name string, content []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(name), ".new-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
-			err = fmt.Errorf("writing %s: %w", name, err)
-		}
-	}()
-	if _, err = f.Write(content); err != nil {
-		return err
-	}
-	if err = f.Sync(); err != nil {
-		return err
-	}
-	if err = f.Close(); err != nil {
-		return err
-	}
-	if err = os.Rename(f.Name(), name); err != nil {
-		return err
-	}
-	d, err := os.Open(filepath.Dir(name))
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
+	return durable.Replace(file, raw, 0o600)
 }
 
 // loops lists the machines that go round now, as many as a report holds.

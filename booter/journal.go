@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"muster.internal"
+	"muster.internal/durable"
 )
 
 // A step is how far an install has come. Each is on disk before what it
@@ -263,10 +264,5 @@ func (osDisk) Rename(from, to string) error {
 	if err := os.Rename(from, to); err != nil {
 		return err
 	}
-	d, err := os.Open(filepath.Dir(to))
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
+	return durable.SyncDir(filepath.Dir(to))
 }

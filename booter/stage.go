@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"muster.internal"
+	"muster.internal/durable"
 	"muster.internal/image"
 )
 
@@ -233,7 +234,7 @@ func (s *stage) pull(ctx context.Context, digest string) (bytes int64, err error
 	if err != nil {
 		return bytes, err
 	}
-	if err := replaceFile(s.manifest(digest), raw); err != nil {
+	if err := durable.Replace(s.manifest(digest), raw, 0o600); err != nil {
 		return bytes, err
 	}
 	s.put(digest, &i)

@@ -21,6 +21,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"muster.internal/durable"
 )
 
 // Lives of certificates. The server's is renewed by itself; the CA's outlives
@@ -150,7 +152,7 @@ func (a *Authority) create() error {
 		return err
 	}
 	// The certificate last: it is what says that there is a CA.
-	if err := replaceFile(filepath.Join(a.dir, "ca.pem"), certPEM(der), 0o644); err != nil {
+	if err := durable.Replace(filepath.Join(a.dir, "ca.pem"), certPEM(der), 0o644); err != nil {
 		return err
 	}
 	return a.load()
@@ -223,7 +225,7 @@ func (a *Authority) issue(certFile, keyFile string) (*tls.Certificate, error) {
 	if err := writeKey(keyFile, key); err != nil {
 		return nil, err
 	}
-	if err := replaceFile(certFile, append(certPEM(der), a.pem...), 0o644); err != nil {
+	if err := durable.Replace(certFile, append(certPEM(der), a.pem...), 0o644); err != nil {
 		return nil, err
 	}
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
@@ -243,5 +245,5 @@ func writeKey(path string, key *ecdsa.PrivateKey) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
+	return durable.Replace(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
 }

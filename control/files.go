@@ -12,47 +12,8 @@ import (
 	"syscall"
 
 	"muster.internal"
+	"muster.internal/durable"
 )
-
-// replaceFile writes a whole file or leaves the old one: a temporary file
-// beside it, synced, renamed, and the directory synced.
-func replaceFile(path string, data []byte, mode fs.FileMode) (err error) {
-	dir := filepath.Dir(path)
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
-		}
-	}()
-	if err = f.Chmod(mode); err != nil {
-		return err
-	}
-	if _, err = f.Write(data); err != nil {
-		return err
-	}
-	if err = f.Sync(); err != nil {
-		return err
-	}
-	if err = f.Close(); err != nil {
-		return err
-	}
-	if err = os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	return syncDir(dir)
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
 
 // masterKey loads the key that encrypts what the store must be able to read
 // again, or makes it. Losing it loses the ticket keys and open claim codes.
@@ -66,13 +27,13 @@ func masterKey(path string) ([]byte, error) {
 		// Whoever else is making one at this moment: the first counts.
 		fresh := path + "." + rand.Text()
 		defer os.Remove(fresh)
-		if err := replaceFile(fresh, []byte(hex.EncodeToString(key)+"\n"), 0o600); err != nil {
+		if err := durable.Replace(fresh, []byte(hex.EncodeToString(key)+"\n"), 0o600); err != nil {
 			return nil, err
 		}
 		if err := os.Link(fresh, path); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err
 		}
-		if err := syncDir(filepath.Dir(path)); err != nil {
+		if err := durable.SyncDir(filepath.Dir(path)); err != nil {
 			return nil, err
 		}
 		b, err = os.ReadFile(path)

@@ -23,7 +23,7 @@ import (
 	"time"
 
 	"muster.internal"
-	"muster.internal/credential"
+	"muster.internal/durable"
 	"muster.internal/inventory"
 )
 
@@ -170,7 +170,7 @@ func (m *Machine) Prepare() error {
 		return nil // it was not booted from here, or for a rescue
 	}
 	if err == nil {
-		err = credential.WriteFile(filepath.Join(m.Root, nodeConfig), b, 0o600)
+		err = durable.Replace(filepath.Join(m.Root, nodeConfig), b, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("the node.config of this boot was not put in place: %w", err)

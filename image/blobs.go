@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"muster.internal"
+	"muster.internal/durable"
 )
 
 // Blobs is content on disk, each in a file named after its digest. Several
@@ -144,7 +145,7 @@ func (b *Blobs) Put(digest string, size int64, r io.Reader) (err error) {
 	if err := os.Rename(f.Name(), p); err != nil {
 		return err
 	}
-	return syncDir(b.dir)
+	return durable.SyncDir(b.dir)
 }
 
 func amount(n, size int64) string {
@@ -207,15 +208,6 @@ func (b *Blobs) Missing(i muster.Image) []muster.ImageFile {
 		}
 	}
 	return ms
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }
 
 // Sweep removes every blob that keep does not want.

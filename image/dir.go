@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"muster.internal"
+	"muster.internal/durable"
 )
 
 // An image directory is how an image travels: manifest.json and blobs/, a
@@ -90,5 +91,5 @@ func writeDir(dir string, i muster.Image) (muster.Image, error) {
 	if err := os.Rename(f.Name(), filepath.Join(dir, manifestName)); err != nil {
 		return i, err
 	}
-	return i, syncDir(dir)
+	return i, durable.SyncDir(dir)
 }

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"muster.internal/bus"
 	"muster.internal/client"
 	"muster.internal/dhcp"
+	"muster.internal/durable"
 	"muster.internal/host"
 	"muster.internal/setup"
 	"muster.internal/sim"
@@ -83,16 +83,7 @@ func (m *machine) save() error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(m.file), ".machine-*") // 0600
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(append(b, '\n'))
-	if err := errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), m.file)
+	return durable.Replace(m.file, append(b, '\n'), 0o600)
 }
 
 func counted(n int, what string) string {

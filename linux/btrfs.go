@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"muster.internal"
-	"muster.internal/credential"
+	"muster.internal/durable"
 	"muster.internal/host"
 	"muster.internal/layout"
 )
@@ -141,7 +141,7 @@ func (b *btrfs) stamp(p muster.SetupPlan) error {
 			return fmt.Errorf("switching compression on: %w", err)
 		}
 	}
-	return credential.WriteFile(filepath.Join(b.m.varDir(), stampFile), []byte(p.ServerUUID+"\n"), 0o644)
+	return durable.Replace(filepath.Join(b.m.varDir(), stampFile), []byte(p.ServerUUID+"\n"), 0o644)
 }
 
 // subvolume makes one at the root of the mounted file system.

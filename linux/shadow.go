@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"muster.internal/durable"
 )
 
 // SetRootPassword puts a crypt(3) hash into the shadow file below etc, in place
@@ -34,16 +36,7 @@ func SetRootPassword(etc, hash string) error {
 	if !found {
 		lines = append([]string{"root:" + hash + ":19000:0:99999:7:::"}, lines...)
 	}
-	f, err := os.CreateTemp(etc, ".shadow-*") // mode 0600
-	if err != nil {
-		return fmt.Errorf("the shadow file cannot be written: %w", err)
-	}
-	defer os.Remove(f.Name())
-	_, err = f.WriteString(strings.Join(lines, "\n") + "\n")
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), name)
-	}
-	if err != nil {
+	if err := durable.Replace(name, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
 		return fmt.Errorf("the shadow file cannot be written: %w", err)
 	}
 	return nil

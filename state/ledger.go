@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"muster.internal/credential"
+	"muster.internal/durable"
 	"muster.internal/resource"
 )
 
@@ -146,7 +146,7 @@ func (l *Ledger) rewrite() error {
 		b.Write(seal(line))
 	}
 	for _, path := range l.dir.copies(ledgerName) {
-		if err := credential.WriteFile(path, b.Bytes(), 0o600); err != nil {
+		if err := durable.Replace(path, b.Bytes(), 0o600); err != nil {
 			return err
 		}
 	}

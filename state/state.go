@@ -20,7 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"muster.internal/credential"
+	"muster.internal/durable"
 )
 
 // A Dir is a host's state directory, locked for one process.
@@ -89,7 +89,7 @@ func (d *Dir) Save(name string, v any) error {
 		return err
 	}
 	for _, path := range d.copies(name) {
-		if err := credential.WriteFile(path, seal(b), 0o600); err != nil {
+		if err := durable.Replace(path, seal(b), 0o600); err != nil {
 			return err
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	muster "muster.internal"
+	"muster.internal/durable"
 )
 
 // session is what login keeps in session.json, readable by its owner alone.
@@ -47,8 +48,6 @@ func (a *app) loadSession() (session, error) {
 	return s, nil
 }
 
-// saveSession writes beside and renames, so that a crash leaves the old file
-// or the new one, and never one that others can read.
 func (a *app) saveSession(s session) error {
 	if a.configDir == "" {
 		return errors.New("there is no home directory to keep the login in: use --print and MUSTER_KEY")
@@ -60,16 +59,7 @@ func (a *app) saveSession(s session) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(a.configDir, "session-*") // 0600 by definition
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(append(b, '\n'))
-	if err := errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), a.sessionFile())
+	return durable.Replace(a.sessionFile(), append(b, '\n'), 0o600)
 }
 
 // connection puts together where to go and as whom: flags first, then the
