@@ -4,10 +4,11 @@ go 1.26.0
 
 // What the programs are made of.
 require (
+	github.com/coreos/go-systemd/v22 v22.7.0 // services, over D-Bus
 	github.com/danielgtaylor/huma/v2 v2.37.2 // OpenAPI 3.1 and validation from the Go types
 	github.com/golang-jwt/jwt/v5 v5.3.1 // tickets (HS256)
-	github.com/gopacket/gopacket v1.7.7 // packet captures, pcap and pcapng
 	github.com/google/uuid v1.6.0 // node ids (UUIDv7)
+	github.com/gopacket/gopacket v1.7.7 // packet captures, pcap and pcapng
 	github.com/jackc/pgx/v5 v5.12.0 // PostgreSQL
 	github.com/jedib0t/go-pretty/v6 v6.8.3 // tables that know how wide a rune is
 	github.com/klauspost/compress v1.20.4 // zstd, for initrds
@@ -19,7 +20,6 @@ require (
 	golang.org/x/net v0.62.0 // router advertisements in the lab
 	golang.org/x/sys v0.50.0 // mounts, modules, segmented sends, capabilities
 	golang.org/x/term v0.48.0 // passwords without echo, how wide a terminal is
-	golang.org/x/time v0.16.0 // limits on guessing
 	modernc.org/sqlite v1.62.0 // the embedded store, without C
 )
 
@@ -36,6 +36,7 @@ require (
 	github.com/BurntSushi/toml v1.4.1-0.20240526193622-a339e1f7089c // indirect
 	github.com/clipperhouse/uax29/v2 v2.7.0 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect
+	github.com/godbus/dbus/v5 v5.1.0 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect

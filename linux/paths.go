@@ -26,15 +26,16 @@ type paths struct {
 }
 
 func newPaths(originals string) (*paths, error) {
-	users, err := readAccounts("/etc/passwd")
-	if err != nil {
-		return nil, err
+	p := &paths{originals: originals, buffer: make([]byte, 64<<10)}
+	return p, p.reread()
+}
+
+// reread reads the machine's accounts anew: a package may have made some.
+func (p *paths) reread() (err error) {
+	if p.users, err = readAccounts("/etc/passwd"); err == nil {
+		p.groups, err = readAccounts("/etc/group")
 	}
-	groups, err := readAccounts("/etc/group")
-	if err != nil {
-		return nil, err
-	}
-	return &paths{originals, users, groups, make([]byte, 64<<10)}, nil
+	return err
 }
 
 var types = map[uint32]string{unix.S_IFREG: "file", unix.S_IFDIR: "directory", unix.S_IFLNK: "symlink"}

@@ -17,7 +17,7 @@ var (
 	packageName   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9+._@:-]{0,127}$`)
 	versionText   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.+:~_^-]{0,127}$`)
 	unitName      = regexp.MustCompile(`^[A-Za-z0-9:_.\\@-]{1,255}$`)
-	containerName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}$`)
+	containerName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{1,127}$`) // Docker's own rule
 	actionName    = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
 	accountName   = regexp.MustCompile(`^([a-z_][a-z0-9_.-]{0,31}\$?|[0-9]{1,10})$`)
 	variableName  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -8,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // A State is what stands on a machine, or should, as named fields with values
@@ -109,7 +111,7 @@ func (r *Resource) Want(names map[string]string) (State, error) {
 	case r.Service != nil:
 		return State{FieldEnabled: YesNo(orTrue(r.Service.Enabled)), FieldRunning: YesNo(orTrue(r.Service.Running))}, nil
 	case r.Container != nil:
-		return r.Container.want(), nil
+		return r.Container.State(true), nil
 	}
 	return State{FieldDone: Yes}, nil
 }
@@ -128,17 +130,23 @@ func pathState(kind, mode, usual, owner, group, content string) State {
 	return s
 }
 
-// want is a container's. The environment may hold secrets, so it appears as
-// a hash.
-func (c *Container) want() State {
-	restart := c.Restart
+// State is how a container appears, when it is as this says and runs or not.
+// Two that are the same spell the same: lists whose order means nothing are in
+// one order, names that runtimes spell in more than one way in one. The
+// environment may hold secrets, so it appears as a hash.
+func (c *Container) State(running bool) State {
+	restart, network := c.Restart, c.Network
 	if restart == "" {
 		restart = "always"
 	}
+	if network == "default" || network == "bridge" {
+		network = "" // both runtimes' own
+	}
+	mounts := slices.SortedFunc(slices.Values(c.Mounts), func(a, b Mount) int { return strings.Compare(a.Target, b.Target) })
 	return State{
-		FieldImage: c.Image, FieldCommand: list(c.Command), FieldEnvironment: EnvironmentHash(c.Environment),
-		FieldMounts: list(c.Mounts), FieldPorts: list(c.ports()), FieldNetwork: c.Network,
-		FieldRestart: restart, FieldRunning: Yes,
+		FieldImage: ImageName(c.Image), FieldCommand: list(c.Command), FieldEnvironment: EnvironmentHash(c.Environment),
+		FieldMounts: list(mounts), FieldPorts: list(c.ports()), FieldNetwork: network,
+		FieldRestart: restart, FieldRunning: YesNo(running),
 	}
 }
 
@@ -149,7 +157,25 @@ func (c *Container) ports() []Port {
 			all[i].Protocol = "tcp"
 		}
 	}
+	slices.SortFunc(all, func(a, b Port) int {
+		return cmp.Or(a.Host-b.Host, a.Container-b.Container, strings.Compare(a.Protocol, b.Protocol))
+	})
 	return all
+}
+
+// ImageName spells the name of an image as people do, with its tag: runtimes
+// add where it comes from, each in its own way.
+func ImageName(name string) string {
+	for _, where := range []string{"docker.io/library/", "index.docker.io/library/", "docker.io/", "index.docker.io/"} {
+		if rest, is := strings.CutPrefix(name, where); is && rest != "" {
+			name = rest
+			break
+		}
+	}
+	if last := name[strings.LastIndexByte(name, '/')+1:]; !strings.ContainsAny(last, ":@") {
+		name += ":latest"
+	}
+	return name
 }
 
 // EnvironmentHash is how a container's environment appears in a state.
