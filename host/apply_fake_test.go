@@ -32,13 +32,14 @@ type machine struct {
 	starts map[resource.Ref]int
 	reads  map[resource.Ref]string // what a service read from /srv/a when it was started
 	broken map[resource.Ref]string // whatever is done to it fails
+	blind  map[resource.Ref]int    // how often it cannot be read yet
 	now    time.Time
 	log    []string
 }
 
 func newFake() *machine {
 	return &machine{plug: &plug{1 << 30}, there: map[resource.Ref]resource.State{}, kept: map[resource.Ref]resource.State{}, done: map[string]int{},
-		starts: map[resource.Ref]int{}, reads: map[resource.Ref]string{}, broken: map[resource.Ref]string{}, now: time.Date(2026, 11, 30, 8, 0, 0, 0, time.UTC)}
+		starts: map[resource.Ref]int{}, reads: map[resource.Ref]string{}, broken: map[resource.Ref]string{}, blind: map[resource.Ref]int{}, now: time.Date(2026, 11, 30, 8, 0, 0, 0, time.UTC)}
 }
 
 func (m *machine) effect(ref resource.Ref, what string, do func()) error {
@@ -63,6 +64,10 @@ func (m *machine) Now() time.Time { return m.now }
 func (m *machine) Read(ref resource.Ref) (resource.State, error) {
 	if m.left < 0 {
 		return nil, errCut
+	}
+	if m.blind[ref] > 0 {
+		m.blind[ref]--
+		return nil, errors.New("nobody answers")
 	}
 	return maps.Clone(m.there[ref]), nil
 }

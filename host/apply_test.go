@@ -278,7 +278,7 @@ func TestCrashAnywhere(t *testing.T) {
 			 {"file":{"path":"/etc/a","content":"ours"},"adopt":true},{"action":{"name":"once","command":["x"],"unless":["y"]}}]}`,
 			`{"generation":2,"resources":[{"directory":{"path":"/srv"}},{"file":{"path":"/srv/a","content":"2","mode":"0600"}},{"file":{"path":"/srv/b","content":"2"}},{"package":{"name":"db"}},{"service":{"name":"db","restart_on":["file:/srv/a"]}},
 			 {"service":{"name":"web"},"adopt":true}]}`,
-			`{"generation":3,"resources":[{"file":{"path":"/srv/a","content":"3"}},{"package":{"name":"db"}},{"service":{"name":"db","restart_on":["file:/srv/a"]}},{"container":{"name":"c","image":"i"}}]}`,
+			`{"generation":3,"resources":[{"file":{"path":"/srv/a","content":"3"}},{"package":{"name":"db"}},{"service":{"name":"db","restart_on":["file:/srv/a"]}},{"container":{"name":"cc","image":"i"}}]}`,
 		}
 		for _, text := range generations {
 			d := declare(t, text)
@@ -414,4 +414,20 @@ func TestRemoveAgain(t *testing.T) {
 	expect(t, apply(t, m, l, `{"resources":[]}`), "failed", "failed file:/a")
 	delete(m.broken, "file:/a")
 	expect(t, apply(t, m, l, `{"resources":[]}`), "changed", "changed file:/a removed")
+}
+
+// A container cannot be looked at before its runtime, which the same
+// declaration brings, is up. Then nothing is there, and it is made.
+func TestSeenOnlyInItsTurn(t *testing.T) {
+	const text = `{"resources":[{"package":{"name":"podman"}},{"container":{"name":"web","image":"i"}}]}`
+	m := newFake()
+	l := newLedger(m.plug)
+	m.blind["container:web"] = 1
+	expect(t, apply(t, m, l, text), resource.OutcomeChanged, "changed package:podman created", "changed container:web created")
+	if o, known := l.durable["container:web"]; !known || o.Begun || o.Origin != resource.OriginCreated {
+		t.Errorf("%+v", o)
+	}
+	m.there["container:other"] = resource.State{"image": "theirs:1"}
+	m.blind["container:other"] = 1
+	expect(t, apply(t, m, l, `{"resources":[{"container":{"name":"other","image":"i"}}]}`, local), resource.OutcomeKept, "kept container:other")
 }

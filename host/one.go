@@ -33,18 +33,22 @@ func (a *applying) one(r *resource.Resource, dirs map[string]bool) (resource.Lin
 		return unknown("it cannot be read: %v", err), nil
 	}
 	o, known := a.ledger.Get(r.Ref())
-	if !known {
-		if !a.DryRun {
-			return a.notOurs(r, is, want), nil
-		}
+	if !known && (is == nil || a.DryRun) { // it could not be looked at when this began, and can now, or it went since
 		claimed, may, err := a.claim(r)
 		if err != nil {
 			return failed("%v", err), nil
 		}
-		if !may {
-			return a.notOurs(r, is, want), nil
+		if o, known = claimed, may; may && !a.DryRun {
+			if err := a.ledger.Write(o); err != nil {
+				return resource.Line{}, err
+			}
+			if err := a.ledger.Sync(); err != nil {
+				return resource.Line{}, err
+			}
 		}
-		o = claimed
+	}
+	if !known {
+		return a.notOurs(r, is, want), nil
 	}
 	return a.owned(r, o, is, want)
 }
@@ -59,8 +63,8 @@ func unknown(format string, args ...any) resource.Line {
 
 // notOurs is the line of something that is there and was never the host's.
 func (a *applying) notOurs(r *resource.Resource, is, want resource.State) resource.Line {
-	if is == nil { // the intent said so, and could not be recorded, or it went since
-		return unknown("it was there when this began, and now is not; it is looked at again next time")
+	if is == nil {
+		return unknown("it was there a moment ago, and now is not; it is looked at again next time")
 	}
 	line := resource.Line{Outcome: resource.OutcomeKept, Differences: resource.Differences(is, want)}
 	line.Reason = fmt.Sprintf("this %s was there before and is not the host's; \"adopt\": true would take it over", r.Kind())

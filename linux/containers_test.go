@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -145,6 +146,10 @@ func importBusybox(t *testing.T, c *containers) {
 	said.ReadFrom(res.Body)
 	if res.StatusCode != http.StatusOK || strings.Contains(said.String(), `"error"`) {
 		t.Fatal(said)
+	}
+	id := regexp.MustCompile(`[0-9a-f]{64}`).FindString(said.String())
+	if err := e.call("POST", "/images/"+id+"/tag", url.Values{"repo": {"docker.io/library/bb"}, "tag": {"1"}}, nil, nil); err != nil {
+		t.Fatal(err) // Podman does not give an imported image the name that is asked for
 	}
 }
 

@@ -20,8 +20,7 @@ func TestParseDpkg(t *testing.T) {
 Status: install ok installed
 Architecture: amd64
 Version: 1.21.22
-Description: ` + strings.Repeat("a line that is longer than the reader's buffer ", 3000) + `
-Version: 0
+Description: ` + strings.Repeat("a line that is longer than the reader's buffer ", 3000) + `Version: 8
  Version: 9
 
 Package: held
@@ -63,7 +62,6 @@ Version: 3`))
 	}
 	want := map[string]string{"dpkg": "1.21.22", "dpkg:amd64": "1.21.22", "held": "1:2~rc1-3", "held:all": "1:2~rc1-3", "leaving": "1", "leaving:amd64": "1",
 		"both": "1", "both:amd64": "1", "both:i386": "2", "foreign:i386": "3"}
-	want["dpkg"], want["dpkg:amd64"] = "0", "0" // the field that comes last counts, and a part of a long line is none
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}

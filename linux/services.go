@@ -310,9 +310,9 @@ func (u *unit) why(name, what, result string) error {
 		if reason := reasons[u.result]; reason != "" {
 			b.WriteString(": " + reason)
 		}
-		if u.exitCode == exitedCode {
+		if u.exitCode == exitedCode && u.exitStatus != 0 {
 			fmt.Fprintf(b, " (exit status %d)", u.exitStatus)
-		} else if u.exitCode != 0 {
+		} else if u.exitCode > exitedCode {
 			fmt.Fprintf(b, " (signal %d)", u.exitStatus)
 		}
 	}

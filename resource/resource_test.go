@@ -125,3 +125,26 @@ func TestDifferences(t *testing.T) {
 		t.Error("what is absent differs in every field")
 	}
 }
+
+// Two spellings of the same container appear the same.
+func TestContainerState(t *testing.T) {
+	a := Container{Name: "aa", Image: "nginx", Network: "bridge", Mounts: []Mount{{"/b", "/b", false}, {"/z", "/a", true}}, Ports: []Port{{80, 80, ""}, {53, 53, "udp"}, {53, 53, "tcp"}}}
+	b := Container{Name: "aa", Image: "docker.io/library/nginx:latest", Restart: "always", Mounts: []Mount{{"/z", "/a", true}, {"/b", "/b", false}}, Ports: []Port{{53, 53, "tcp"}, {53, 53, "udp"}, {80, 80, "tcp"}}}
+	if d := Differences(a.State(true), b.State(true)); len(d) > 0 {
+		t.Error(d)
+	}
+	if a.Mounts[0].Target != "/b" || a.Ports[0].Protocol != "" {
+		t.Error("the declaration itself was changed")
+	}
+	for name, want := range map[string]string{
+		"nginx": "nginx:latest", "docker.io/a/b:1": "a/b:1", "r:5000/a": "r:5000/a:latest", "localhost/a": "localhost/a:latest",
+		"nginx@sha256:12": "nginx@sha256:12", "docker.io/library/": "library/:latest", "sha256:12": "sha256:12",
+	} {
+		if got := ImageName(name); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+		if again := ImageName(want); again != want {
+			t.Errorf("%s becomes %s", want, again)
+		}
+	}
+}
