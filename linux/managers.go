@@ -176,15 +176,18 @@ func readRPM(string) (map[string]string, error) {
 	return all, nil
 }
 
-func readPacman(string) (map[string]string, error) {
-	out, err := outputOf("pacman", "-Q")
+// readPacman reads the names of the directories in which pacman keeps one
+// record each: NAME-VERSION-RELEASE.
+func readPacman(root string) (map[string]string, error) {
+	records, err := os.ReadDir(filepath.Join(root, "var/lib/pacman/local"))
 	if err != nil {
 		return nil, err
 	}
 	all := map[string]string{}
-	for line := range strings.Lines(out) {
-		if f := strings.Fields(line); len(f) == 2 {
-			all[f[0]] = f[1]
+	for _, r := range records {
+		version := strings.LastIndexByte(r.Name()[:max(0, strings.LastIndexByte(r.Name(), '-'))], '-')
+		if r.IsDir() && version > 0 {
+			all[r.Name()[:version]] = r.Name()[version+1:]
 		}
 	}
 	return all, nil
