@@ -24,6 +24,7 @@ const (
 	exitFailed      = 1
 	exitUsage       = 2
 	exitNotApproved = 3 // register: nobody approved the code in time
+	exitIncomplete  = 4 // apply: something was kept as it is, or could not be told
 )
 
 const usage = `usage: muster-host COMMAND [flags]
@@ -115,25 +116,48 @@ func commandOn(ctx context.Context, make func(*slog.Logger) system, args []strin
 
 // flags parses a command's flags; more adds to the usual one.
 func (e *env) flags(name string, more func(*flag.FlagSet)) error {
+	_, err := e.flagsAndArgs(name, "", 0, more)
+	return err
+}
+
+// parse reads flags that stand before or behind the arguments.
+func parse(f *flag.FlagSet, in []string) (args []string, err error) {
+	for {
+		if err := f.Parse(in); err != nil {
+			return nil, err
+		}
+		if f.NArg() == 0 {
+			return args, nil
+		}
+		args, in = append(args, f.Arg(0)), f.Args()[1:]
+	}
+}
+
+// flagsAndArgs parses the flags of a command that takes that many arguments.
+func (e *env) flagsAndArgs(name, what string, count int, more func(*flag.FlagSet)) ([]string, error) {
 	f := flag.NewFlagSet("muster-host "+name, flag.ContinueOnError)
 	f.SetOutput(e.err)
 	f.StringVar(&e.output, "output", "text", "text or json")
 	if more != nil {
 		more(f)
 	}
-	switch err := f.Parse(e.args); {
+	args, err := parse(f, e.args)
+	switch {
 	case errors.Is(err, flag.ErrHelp):
-		return err
+		return nil, err
 	case err != nil:
-		return status(exitUsage) // it was said already
-	case f.NArg() > 0:
-		fmt.Fprintf(e.err, "muster-host %s: what is %q?\n", name, f.Arg(0))
-		return status(exitUsage)
+		return nil, status(exitUsage) // it was said already
+	case len(args) > count:
+		fmt.Fprintf(e.err, "muster-host %s: what is %q?\n", name, args[count])
+		return nil, status(exitUsage)
+	case len(args) < count:
+		fmt.Fprintf(e.err, "muster-host %s: which %s?\n", name, what)
+		return nil, status(exitUsage)
 	case e.output != "text" && e.output != "json":
 		fmt.Fprintf(e.err, "muster-host %s: --output is text or json, not %q\n", name, e.output)
-		return status(exitUsage)
+		return nil, status(exitUsage)
 	}
-	return nil
+	return args, nil
 }
 
 // print writes v as JSON, or by text.

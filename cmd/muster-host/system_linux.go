@@ -14,10 +14,15 @@ import (
 const toolPath = linux.Path
 
 // systemUsage are the commands that only this system has.
-const systemUsage = `  setup      do the setup that the environment describes (sent over the boot bus)
+const systemUsage = `  apply FILE what a declaration says, JSON or YAML, by hand (--dry-run shows it)
+  owned      what this host answers for on this machine
+  restore    an adopted file as it was found
+  setup      do the setup that the environment describes (sent over the boot bus)
 `
 
-var systemCommands = map[string]func(context.Context, *env) error{"setup": doSetup}
+var systemCommands = map[string]func(context.Context, *env) error{
+	"setup": doSetup, "apply": applyFile, "owned": owned, "restore": restore,
+}
 
 func newMachine(log *slog.Logger) system { return onLinux{linux.New(log)} }
 
