@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"runtime/debug"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -26,6 +27,7 @@ import (
 const (
 	lockWait  = 30 * time.Second // for another muster-host on this machine
 	showBytes = 256 << 10        // of a file in a diff
+	garbage   = 40               // percent: an apply is short, and a big declaration twice in memory is not
 )
 
 // applyFile makes the machine as a file says, beside what it was told by its
@@ -71,6 +73,7 @@ func (e *env) read(name string) ([]byte, error) {
 // applied does the work and prints its report; the worst line is the exit
 // status.
 func (e *env) applied(dir string, w host.Work) error {
+	defer debug.SetGCPercent(debug.SetGCPercent(garbage))
 	d, err := state.Open(dir, lockWait)
 	if err != nil {
 		return err
@@ -170,6 +173,9 @@ func printDifferences(out io.Writer, l resource.Line, w host.Work) {
 			}
 		}
 		is := d.Is
+		if l.Did == "created" {
+			continue // nothing is there, so all of it differs
+		}
 		if is == "" {
 			is = "-"
 		}
@@ -202,7 +208,8 @@ func contentDiff(ref resource.Ref, w host.Work) ([]byte, bool) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) || len(is) > showBytes || bytes.IndexByte(is, 0) >= 0 {
 		return nil, false
 	}
-	return diff.Diff(r.File.Path, is, r.File.Path+" (declared)", []byte(want)), true
+	_, text, _ := bytes.Cut(diff.Diff(r.File.Path, is, r.File.Path+" (declared)", []byte(want)), []byte("\n")) // the first line names both again
+	return text, true
 }
 
 // owned lists what the host answers for.
