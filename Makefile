@@ -36,6 +36,9 @@ test: packages ## install the tests' Debian packages, then everything that CI ru
 slow: build ## real firmware, kernels and disks in virtual machines; needs root
 	scripts/slow
 
+firmware: ## how far each kind of firmware came at which second, to an approved node; needs root
+	scripts/slow LabFirstLife
+
 soak: ## the long form of fuzzing, crash points and models; SOAK=10m for longer
 	scripts/soak $(SOAK)
 

@@ -34,7 +34,7 @@ func withZFS(t *testing.T, script string) string {
 		mkdir -p /run/zfs /run/lock/zfs
 		zfs-fuse --no-daemon >/dev/null 2>&1 &
 		n=0
-		until zpool list >/dev/null 2>&1; do n=$((n+1)); [ $n -lt 100 ]; sleep 0.1; done
+		until zpool list >/dev/null 2>&1; do n=$((n+1)); [ $n -lt 600 ]; sleep 0.1; done
 	`
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

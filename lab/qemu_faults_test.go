@@ -48,6 +48,14 @@ func noKeys(t *testing.T, ctx context.Context, s *Site, m *Machine) {
 	}
 }
 
+// surveyedAfter: an approval can be offered for a connection that the machine
+// has made since. Approved on an older survey, a setup ends when it comes back.
+func surveyedAfter(at time.Time) func(muster.Registration) bool {
+	return func(r muster.Registration) bool {
+		return r.State == muster.AwaitingSetup && r.SurveyedAt != nil && r.SurveyedAt.After(at)
+	}
+}
+
 func surveyed(t *testing.T, ctx context.Context, s *Site, m *Machine) muster.Registration {
 	t.Helper()
 	if err := m.PowerOn(); err != nil {
@@ -82,7 +90,7 @@ func TestLabForeignPool(t *testing.T) {
 	ctx, s := newLab(t, 8*time.Minute)
 	m := s.machine(t, ctx, 1, BIOS)
 	foreign := foreignPool(t)
-	first := surveyed(t, ctx, s, m)
+	surveyed(t, ctx, s, m)
 	if err := m.PlugDisk(ctx, foreign, "STRANGE1"); err != nil {
 		t.Fatal(err)
 	}
@@ -91,12 +99,14 @@ func TestLabForeignPool(t *testing.T) {
 	t.Log("the reason:", r.LastSetupError)
 	noKeys(t, ctx, s, m)
 	// The next survey shows it, and then no plan is offered at all.
+	reset := time.Now()
 	if err := m.Reset(); err != nil {
 		t.Fatal(err)
 	}
-	r = must[muster.Registration](t)(s.WaitRegistration(ctx, m, "is surveyed anew", func(r muster.Registration) bool {
-		return r.SurveyedAt != nil && r.SurveyedAt.After(*first.SurveyedAt) && len(r.Disks) == 3
-	}))
+	r = must[muster.Registration](t)(s.WaitRegistration(ctx, m, "is surveyed anew", surveyedAfter(reset)))
+	if len(r.Disks) != 3 {
+		t.Fatalf("the survey shows %d disks", len(r.Disks))
+	}
 	if c := r.Disks[2].Contents; len(c) == 0 || c[0].Name != muster.PoolName || c[0].Stamp != "" || c[0].GUID == "" {
 		t.Errorf("the survey shows of the foreign pool: %+v", c)
 	}
@@ -129,12 +139,14 @@ func TestLabPowerCut(t *testing.T) {
 			first := approve(t, ctx, s, m, muster.SetupRequest{Layout: "mirror"})
 			must[Line](t)(m.WaitFor(ctx, mark, at.seen))
 			m.Cut()
+			cut := time.Now()
 			if err := m.PowerOn(); err != nil {
 				t.Fatal(err)
 			}
-			r := must[muster.Registration](t)(s.WaitRegistration(ctx, m, "waits again, with a reason", func(r muster.Registration) bool {
-				return r.State == muster.AwaitingSetup && r.LastSetupError != "" && r.SurveyedAt != nil
-			}))
+			r := must[muster.Registration](t)(s.WaitRegistration(ctx, m, "waits again", surveyedAfter(cut)))
+			if r.LastSetupError == "" {
+				t.Error("the setup that was cut short has left no reason")
+			}
 			t.Log("the reason:", r.LastSetupError)
 			noKeys(t, ctx, s, m)
 			second := approve(t, ctx, s, m, muster.SetupRequest{Layout: "mirror", Rebuild: true})
@@ -224,7 +236,7 @@ func TestLabImpostor(t *testing.T) {
 	t.Parallel()
 	ctx, s := newLab(t, 8*time.Minute)
 	m := s.machine(t, ctx, 1, BIOS)
-	seen := surveyed(t, ctx, s, m)
+	surveyed(t, ctx, s, m)
 	b := must[muster.BootRecord](t)(s.Operator.BootRecord(ctx, m.MAC))
 	if err := m.Freeze(); err != nil { // so that it neither answers nor objects
 		t.Fatal(err)
@@ -255,12 +267,11 @@ func TestLabImpostor(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.Cut()
+	cut := time.Now()
 	if err := m.PowerOn(); err != nil {
 		t.Fatal(err)
 	}
-	must[muster.Registration](t)(s.WaitRegistration(ctx, m, "is surveyed anew", func(n muster.Registration) bool {
-		return n.State == muster.AwaitingSetup && n.SurveyedAt != nil && n.SurveyedAt.After(*seen.SurveyedAt)
-	}))
+	must[muster.Registration](t)(s.WaitRegistration(ctx, m, "is surveyed anew", surveyedAfter(cut)))
 	second := approve(t, ctx, s, m, muster.SetupRequest{Layout: "mirror"})
 	if second.Epoch <= first.Epoch {
 		t.Errorf("epoch %d after %d", second.Epoch, first.Epoch)
@@ -316,7 +327,7 @@ func TestLabKills(t *testing.T) {
 			ctx, s := newLab(t, 8*time.Minute)
 			m := s.machine(t, ctx, 1, BIOS)
 			surveyed(t, ctx, s, m)
-			mark := m.Mark()
+			mark, before := m.Mark(), time.Now()
 			approve(t, ctx, s, m, muster.SetupRequest{Layout: "mirror"})
 			for n, who := range order {
 				if points[n] != nil {
@@ -331,7 +342,6 @@ func TestLabKills(t *testing.T) {
 					underWay(t, ctx, s, m, mark, killed)
 				}
 			}
-			before := time.Now()
 			must[muster.Registration](t)(s.WaitRegistration(ctx, m, "is approved", isApproved))
 			must[muster.Registration](t)(s.WaitRegistration(ctx, m, "has come back with its own key", refreshedAfter(before)))
 			checkNode(t, ctx, s, m)
@@ -363,7 +373,7 @@ func underWay(t *testing.T, ctx context.Context, s *Site, m *Machine, mark int, 
 		return slices.ContainsFunc(m.Lines(mark), func(l Line) bool { return buildsPool.MatchString(l.Text) })
 	}
 	r := must[muster.Registration](t)(s.WaitRegistration(ctx, m, "is being set up, or failed with a reason", func(r muster.Registration) bool {
-		return r.State == muster.Approved || builds() || r.State == muster.AwaitingSetup && r.LastSetupError != "" && r.SurveyedAt != nil && r.SurveyedAt.After(killed)
+		return r.State == muster.Approved || builds() || r.LastSetupError != "" && surveyedAfter(killed)(r)
 	}))
 	if r.State != muster.AwaitingSetup {
 		return

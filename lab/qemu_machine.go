@@ -89,6 +89,10 @@ func (m *Machine) path(name string) string { return filepath.Join(m.Dir, name) }
 // sector.
 func (m *Machine) Disk(n int) string { return m.path(fmt.Sprintf("disk%d.raw", n)) }
 
+// Wire is the file that everything is written to that has crossed the machine's
+// network card since it was switched on: a packet capture.
+func (m *Machine) Wire() string { return m.path("wire.pcap") }
+
 // Console is the file that everything from the serial line is written to.
 func (m *Machine) Console() string { return m.path("console.log") }
 
@@ -97,7 +101,8 @@ func (m *Machine) args() []string {
 		"-nodefaults", "-serial", "stdio", "-chardev", "socket,id=monitor,fd=3", "-mon", "chardev=monitor,mode=control",
 		"-uuid", m.UUID,
 		"-smbios", "type=1,manufacturer=QEMU,product=muster-lab,serial=" + m.Serial + ",uuid=" + m.UUID,
-		"-netdev", "tap,id=n0,ifname=" + m.tap + ",script=no,downscript=no",
+		"-netdev", "tap,id=n0,ifname=" + m.tap + ",script=no,downscript=no,vnet_hdr=off",
+		"-object", "filter-dump,id=wire,netdev=n0,file=" + filepath.Base(m.Wire()),
 		"-device", "virtio-rng-pci"}
 	nic := "virtio-net-pci,netdev=n0,bootindex=1,mac=" + m.MAC
 	if m.Firmware != BIOS {

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// A Program is one of muster's own, run as a real process on a segment. It can
-// be killed and started again.
+// A Program is a real process on a segment: one of muster's own, or another
+// that serves there. It can be killed and started again.
 type Program struct {
 	*Transcript // of what it logs; times count from the segment's first program
 
-	seg     *Segment
+	ns      *namespace
 	name    string
 	log     string
 	start   time.Time
@@ -27,8 +27,8 @@ type Program struct {
 	exited chan struct{}
 }
 
-func (s *Segment) newProgram(name, logDir string, start time.Time, command func() *exec.Cmd) *Program {
-	return &Program{Transcript: newTranscript(name), seg: s, name: name, log: filepath.Join(logDir, name+".log"), start: start, command: command}
+func (s *namespace) newProgram(name, logDir string, start time.Time, command func() *exec.Cmd) *Program {
+	return &Program{Transcript: newTranscript(name), ns: s, name: name, log: filepath.Join(logDir, name+".log"), start: start, command: command}
 }
 
 // Start starts it; it must not run already.
@@ -45,7 +45,7 @@ func (p *Program) Start() error {
 	c := p.command()
 	c.Stdout, c.Stderr = p.Transcript, p.Transcript
 	p.begin(p.start, log)
-	if err := p.seg.Start(c); err != nil {
+	if err := p.ns.Start(c); err != nil {
 		log.Close()
 		return fmt.Errorf("starting %s: %w", p.name, err)
 	}

@@ -25,7 +25,7 @@ func needRoot(t *testing.T) {
 
 func TestSegment(t *testing.T) {
 	needRoot(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	s, err := NewSegment(ctx)
 	if err != nil {
@@ -81,7 +81,7 @@ func interfaceNames(is []net.Interface) []string {
 // What a killed run has left is removed, and a living run is left alone.
 func TestSegmentsOfTheDeadAreSwept(t *testing.T) {
 	needRoot(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	alive, err := NewSegment(ctx)
 	if err != nil {
@@ -134,5 +134,21 @@ func TestConsoleLines(t *testing.T) {
 	m.end("is off")
 	if _, err := m.WaitFor(t.Context(), mark, regexp.MustCompile(`never`)); err == nil || !strings.Contains(err.Error(), "m is off") {
 		t.Error(err)
+	}
+}
+
+func TestStageTable(t *testing.T) {
+	one, two := new(Stages), new(Stages)
+	one.Add("iPXE has started", 2*time.Second)
+	one.Add("approved", 31500*time.Millisecond)
+	two.Add("approved", 40*time.Second)
+	two.Add("network up", 21240*time.Millisecond)
+	const want = `       bios  uefi-http  seconds from power-on
+        2.0          -  iPXE has started
+          -       21.2  network up
+       31.5       40.0  approved
+`
+	if got := StageTable([]string{"bios", "uefi-http"}, []*Stages{one, two}); got != want {
+		t.Errorf("\n%s", got)
 	}
 }

@@ -110,7 +110,7 @@ func NewSite(ctx context.Context, c SiteConfig) (_ *Site, err error) {
 	if err := s.startBooter(ctx); err != nil {
 		return nil, err
 	}
-	return s, s.waitStaged(ctx)
+	return s, s.Staged(ctx, s.Booter)
 }
 
 func (s *Site) program(name string) string { return filepath.Join(s.Programs, name) }
@@ -201,7 +201,6 @@ func (s *Site) setPolicy(ctx context.Context) error {
 }
 
 func (s *Site) startBooter(ctx context.Context) error {
-	dir := filepath.Join(s.Dir, "booter") // the booter makes it, for the user that it becomes
 	for _, scope := range []muster.Scope{muster.ScopeBooter, muster.ScopeURenroll} {
 		k, err := s.Operator.CreateKey(ctx, muster.NewKey{Scope: scope, Comment: "the lab's booter"})
 		if err != nil {
@@ -218,34 +217,44 @@ func (s *Site) startBooter(ctx context.Context) error {
 	if err := os.WriteFile(s.busFile(), []byte(hex.EncodeToString(password)+"\n"), 0o600); err != nil {
 		return err
 	}
-	s.Booter = s.newProgram("muster-booter", s.Dir, s.Control.start, func() *exec.Cmd {
-		return exec.Command(s.program("muster-booter"), "--name", "lab", "--dir", dir, "--control", "https://"+ServerIP+":"+controlPort,
+	s.Booter = s.newBooter(s.namespace, "muster-booter", s.Bridge)
+	return s.Serve(ctx, s.Booter)
+}
+
+// newBooter is a booter of the site, to be started where a namespace is plugged
+// in; more are flags. All share the keys and the bus's password, and each has a
+// directory of its own.
+func (s *Site) newBooter(ns *namespace, name, iface string, more ...string) *Program {
+	dir := filepath.Join(s.Dir, name+".dir") // the booter makes it, for the user that it becomes
+	b := ns.newProgram(name, s.Dir, s.Control.start, func() *exec.Cmd {
+		return exec.Command(s.program("muster-booter"), append([]string{"--name", name, "--dir", dir, "--control", "https://" + ServerIP + ":" + controlPort,
 			"--ca", s.CA, "--key-file", s.keyFile(muster.ScopeBooter), "--enroll-key-file", s.keyFile(muster.ScopeURenroll),
-			"--interface", s.Bridge, "--bus-password-file", s.busFile(), "--ipxe", s.loaders, "--user", "nobody")
+			"--interface", iface, "--bus-password-file", s.busFile(), "--ipxe", s.loaders, "--user", "nobody"}, more...)...)
 	})
-	s.Booter.Watch(s.watch)
-	if err := s.Booter.Start(); err != nil {
+	b.Watch(s.watch)
+	return b
+}
+
+// Serve starts a booter, and waits until it says that it serves.
+func (s *Site) Serve(ctx context.Context, booter *Program) error {
+	mark := booter.Mark()
+	if err := booter.Start(); err != nil {
 		return err
 	}
-	_, err := s.Booter.WaitFor(ctx, 0, regexp.MustCompile(`msg=serving`))
+	_, err := booter.WaitFor(ctx, mark, regexp.MustCompile(`msg=serving`))
 	return err
 }
 
 func (s *Site) keyFile(scope muster.Scope) string { return filepath.Join(s.Dir, string(scope)+".key") }
 func (s *Site) busFile() string                   { return filepath.Join(s.Dir, "bus.password") }
 
-// waitStaged waits until the booter can serve the image.
-func (s *Site) waitStaged(ctx context.Context) error {
-	return s.Until(ctx, "the booter has staged the image", func() (bool, error) {
+// Staged waits until a booter can serve the image.
+func (s *Site) Staged(ctx context.Context, booter *Program) error {
+	return s.Until(ctx, booter.name+" has staged the image", func() (bool, error) {
 		bs, err := s.Operator.Booters(ctx)
-		for _, b := range bs {
-			for _, d := range b.Staged {
-				if d == s.Image.Digest {
-					return true, nil
-				}
-			}
-		}
-		return false, err
+		return slices.ContainsFunc(bs, func(b muster.BooterStatus) bool {
+			return b.Booter == booter.name && slices.Contains(b.Staged, s.Image.Digest)
+		}), err
 	})
 }
 

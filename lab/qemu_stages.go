@@ -55,16 +55,51 @@ func (s *Stages) AddConsole(prefix string, lines []Line) {
 	}
 }
 
-// String is the table, one stage a line, in the order in which they came.
-func (s *Stages) String() string {
+// inOrder are the stages as they came, as indexes.
+func (s *Stages) inOrder() []int {
 	order := make([]int, len(s.name))
 	for i := range order {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(s.at[a], s.at[b]) })
+	return order
+}
+
+// StageTable is the stages of several machines side by side, a row a stage,
+// with seconds from power-on. A stage that only some machines have stands before
+// the one that came next in the first of them.
+func StageTable(heads []string, columns []*Stages) string {
+	var rows []string
+	for _, c := range columns {
+		order := c.inOrder()
+		for n, i := range order {
+			if slices.Contains(rows, c.name[i]) {
+				continue
+			}
+			at := len(rows)
+			for _, later := range order[n:] {
+				if k := slices.Index(rows, c.name[later]); k >= 0 {
+					at = k
+					break
+				}
+			}
+			rows = slices.Insert(rows, at, c.name[i])
+		}
+	}
 	var b strings.Builder
-	for _, i := range order {
-		fmt.Fprintf(&b, "%8.1f s  %s\n", s.at[i].Seconds(), s.name[i])
+	for _, h := range heads {
+		fmt.Fprintf(&b, "%11s", h)
+	}
+	b.WriteString("  seconds from power-on\n")
+	for _, r := range rows {
+		for _, c := range columns {
+			cell := "-"
+			if n := slices.Index(c.name, r); n >= 0 {
+				cell = fmt.Sprintf("%.1f", c.at[n].Seconds())
+			}
+			fmt.Fprintf(&b, "%11s", cell)
+		}
+		b.WriteString("  " + r + "\n")
 	}
 	return b.String()
 }

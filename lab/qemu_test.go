@@ -153,22 +153,27 @@ func refreshedAfter(at time.Time) func(muster.Registration) bool {
 }
 
 // TestLabFirstLife is the whole way, on each firmware: empty disks, power on,
-// and at the end an approved node that speaks with its own key. Two at a time.
+// and at the end an approved node that speaks with its own key. It tells at
+// which second each came how far.
 func TestLabFirstLife(t *testing.T) {
-	for n, f := range []Firmware{BIOS, UEFI, UEFIHTTP, ARM64} {
-		t.Run(string(f), func(t *testing.T) {
-			t.Parallel()
-			ctx, s := newLabFor(t, 8*time.Minute, f)
-			m := s.machine(t, ctx, n+1, f)
-			st := new(Stages)
-			firstLife(t, ctx, s, m, st)
-			t.Logf("%s, seconds from power-on:\n%s", m.Name, st)
-			checkNode(t, ctx, s, m)
-			m.Cut()
-			checkDisks(t, ctx, s, m)
-			checkNothingLeaks(t, s)
-		})
-	}
+	var heads []string
+	all := make([]*Stages, len(Firmwares))
+	t.Run("firmware", func(t *testing.T) {
+		for n, f := range Firmwares {
+			heads, all[n] = append(heads, string(f)), new(Stages)
+			t.Run(string(f), func(t *testing.T) {
+				t.Parallel()
+				ctx, s := newLabFor(t, 8*time.Minute, f)
+				m := s.machine(t, ctx, n+1, f)
+				firstLife(t, ctx, s, m, all[n])
+				checkNode(t, ctx, s, m)
+				m.Cut()
+				checkDisks(t, ctx, s, m)
+				checkNothingLeaks(t, s)
+			})
+		}
+	})
+	t.Logf("\n%s", StageTable(heads, all))
 }
 
 var hostRestarts = regexp.MustCompile(`muster-host: restarting`)
