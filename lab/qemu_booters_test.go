@@ -99,7 +99,7 @@ const secondIP = "10.77.0.2"
 // that is gone, and as a node.
 func TestLabTwoBooters(t *testing.T) {
 	t.Parallel()
-	ctx, s := newLab(t, 8*time.Minute)
+	ctx, s := newLab(t, 15*time.Minute)
 	both := []*Program{s.Booter, s.besides(t, ctx, secondIP)}
 	m := s.machine(t, ctx, 1, BIOS)
 	surveyed(t, ctx, s, m)
@@ -193,7 +193,7 @@ func (s *Site) siteDHCP(t *testing.T, ctx context.Context, address string) *Prog
 // addresses, and machines boot, are set up and come back.
 func TestLabSiteDHCP(t *testing.T) {
 	t.Parallel()
-	ctx, s := newLab(t, 8*time.Minute)
+	ctx, s := newLab(t, 15*time.Minute)
 	if missing := Missing(UEFI); len(missing) > 0 {
 		t.Skip("needs ", strings.Join(missing, ", "))
 	}
