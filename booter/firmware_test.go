@@ -204,8 +204,9 @@ func TestProxy(t *testing.T) {
 	p := newPlane()
 	ref := p.addImage("node-1", "kernel", "initrd")
 	p.set(func() muster.BootRecord { r := enrolled(1, ref); r.Address = ""; return r }())
+	log := &lines{t: t}
 	cfg := loopback(t, p)
-	cfg.Proxy = true
+	cfg.Proxy, cfg.Log = true, slog.New(slog.NewTextHandler(log, nil))
 	b, _ := run(t, cfg)
 	staged(t, b, ref)
 	f := newFirmware(t, b, mac(1), 7)
@@ -245,6 +246,9 @@ func TestProxy(t *testing.T) {
 	}
 	if s := get(t, b.site.URL(f.mac)+"/script.ipxe", 200); !strings.Contains(s, "muster.ip=${netX/ip}/${netX/netmask} muster.gw=${netX/gateway} ") {
 		t.Errorf("script:\n%s", s)
+	}
+	if !strings.Contains(log.String(), "msg=boots mac="+mac(1)+" ") || !strings.Contains(log.String(), " address=127.0.0.1 rule=") {
+		t.Errorf("the log does not tell the address that it boots with:\n%s", log)
 	}
 }
 

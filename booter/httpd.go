@@ -176,7 +176,12 @@ func (b *Booter) script(w http.ResponseWriter, r *http.Request, m dhcp.MAC) {
 		return
 	}
 	b.tally.add(countScripts)
-	b.log.Info("boots", "mac", m.String(), "mode", d.Mode.String(), "image", d.Image.Name, "digest", d.Image.Digest, "address", d.Address.Addr().String(), "rule", string(d.Rule))
+	address := d.Address.Addr()
+	if !address.IsValid() { // the site's DHCP server has given it one
+		src, _ := netip.ParseAddrPort(r.RemoteAddr)
+		address = src.Addr().Unmap()
+	}
+	b.log.Info("boots", "mac", m.String(), "mode", d.Mode.String(), "image", d.Image.Name, "digest", d.Image.Digest, "address", address.String(), "rule", string(d.Rule))
 	if r.Method == http.MethodGet {
 		b.stepped(&d, 0, b.now())
 	}

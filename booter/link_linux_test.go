@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -90,9 +91,14 @@ func newWire(t *testing.T) *wire {
 // say puts a datagram on the wire, as from somebody with this address.
 func (w *wire) say(m dhcp.MAC, from, to string, payload []byte) {
 	w.t.Helper()
+	w.put(m, dhcp.AppendDatagram(nil, netip.MustParseAddrPort(from), netip.MustParseAddrPort(to), payload))
+}
+
+// put puts a datagram on the wire as it is.
+func (w *wire) put(m dhcp.MAC, datagram []byte) {
+	w.t.Helper()
 	eth := append([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, m[:]...)
-	eth = append(eth, 8, 0)
-	eth = dhcp.AppendDatagram(eth, netip.MustParseAddrPort(from), netip.MustParseAddrPort(to), payload)
+	eth = append(append(eth, 8, 0), datagram...)
 	if _, err := unix.Write(w.fd, eth); err != nil {
 		w.t.Fatal(err)
 	}
@@ -274,6 +280,64 @@ func TestRogueServerOnALink(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	until(t, "all our answers left as frames", func() bool { return b.Counters()["dhcp_frames"] == 3 })
+}
+
+// TestOnlyServersAreHeard: what the kernel lets through to the watch for other
+// DHCP servers. Each message is followed by one that is heard: when that comes
+// first, the message was dropped.
+func TestOnlyServersAreHeard(t *testing.T) {
+	if !inside(t) {
+		return
+	}
+	w := newWire(t)
+	f, err := openFrames("seg0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.close()
+	relay := mustMAC(t, wireMAC)
+	datagram := func(from string, op byte, mark string) []byte {
+		payload := append(make([]byte, 240), mark...)
+		payload[0] = op
+		return dhcp.AppendDatagram(nil, netip.MustParseAddrPort(from), netip.MustParseAddrPort("10.77.0.1:67"), payload)
+	}
+	reply := func() []byte { return datagram("10.77.0.2:67", dhcp.BootReply, "it") }
+	changed := func(at int, v byte) []byte { d := reply(); d[at] = v; return d }
+	for _, tt := range []struct {
+		name     string
+		datagram []byte
+		heard    bool
+	}{
+		{"a server's answer", reply(), true},
+		{"a server's answer behind IP options", func() []byte { // more than the filter knows the place of
+			d := slices.Insert(reply(), 20, 1, 1, 1, 1)
+			d[0], d[3] = 0x46, d[3]+4
+			return d
+		}(), true},
+		{"a request that a relay passes on", datagram("10.77.0.2:67", dhcp.BootRequest, "it"), false},
+		{"a machine's request", datagram("0.0.0.0:68", dhcp.BootRequest, "it"), false},
+		{"an answer of no server", datagram("10.77.0.2:5000", dhcp.BootReply, "it"), false},
+		{"a fragment", changed(7, 1), false},
+		{"another protocol", changed(9, unix.IPPROTO_TCP), false},
+		{"too short for a message", reply()[:28], false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w.t = t
+			w.put(relay, tt.datagram)
+			w.put(relay, datagram("10.77.0.2:67", dhcp.BootReply, "next"))
+			buf := make([]byte, 2048)
+			f.ears.SetReadDeadline(time.Now().Add(10 * time.Second))
+			for _, mark := range []string{"it", "next"} {
+				if mark == "it" && !tt.heard {
+					continue
+				}
+				payload, from, err := f.receive(buf)
+				if err != nil || len(payload) < 240 || string(payload[240:]) != mark || from.String() != "10.77.0.2" {
+					t.Fatalf("%q from %v, %v; want %q", payload[min(len(payload), 240):], from, err, mark)
+				}
+			}
+		})
+	}
 }
 
 func mustMAC(t *testing.T, s string) dhcp.MAC {
