@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -30,6 +31,8 @@ const (
 	// A file may take this long, and a second more for each of slowRate bytes.
 	fileGrace = time.Minute
 	slowRate  = 64 << 10
+	// Smaller pieces cost more, larger ones are less fair.
+	fileTurn = 4 << 20
 )
 
 // serveHTTP serves scripts and image files until ctx ends.
@@ -64,7 +67,7 @@ func (b *Booter) serveHTTP(ctx context.Context) error {
 
 // handle answers /boot/MAC/…, by GET and HEAD. Paths are taken as they are: a
 // redirect to a tidier one is more than some firmware can follow. The response
-// writer is handed on as it is, so that files go by sendfile.
+// writer is handed on as it is, or in byTurns, so that files go by sendfile.
 func (b *Booter) handle(w http.ResponseWriter, r *http.Request) {
 	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(fileGrace))
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -266,7 +269,7 @@ func (b *Booter) file(w http.ResponseWriter, r *http.Request, m dhcp.MAC, path s
 	http.NewResponseController(w).SetWriteDeadline(time.Now().Add(fileGrace + time.Duration(f.Size/slowRate)*time.Second))
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("ETag", `"`+strings.TrimPrefix(f.Digest, "sha256:")+`"`)
-	http.ServeContent(w, r, "", time.Time{}, c)
+	http.ServeContent(byTurns{w}, r, "", time.Time{}, c)
 	// How far the file was read is how much of it went out, to its last buffer.
 	at, err := c.Seek(0, io.SeekCurrent)
 	outcome := "done"
@@ -274,6 +277,32 @@ func (b *Booter) file(w http.ResponseWriter, r *http.Request, m dhcp.MAC, path s
 		outcome = "cut"
 	}
 	b.traces.done(trace, outcome, at, b.now())
+}
+
+// byTurns is a response writer that lets others have their turn after each piece
+// of a file. The kernel sends as long as there is room in the socket, and a
+// machine that takes what it is sent makes room: without turns, those that are
+// being served may get their whole file before others get any more of theirs.
+type byTurns struct{ http.ResponseWriter }
+
+// ReadFrom hands on each piece with nothing but a limit around the file, as the
+// kernel can send it.
+func (w byTurns) ReadFrom(src io.Reader) (sent int64, err error) {
+	part, ok := src.(*io.LimitedReader)
+	if !ok {
+		return io.Copy(w.ResponseWriter, src)
+	}
+	for part.N > 0 && err == nil {
+		var n int64
+		n, err = io.CopyN(w.ResponseWriter, part.R, min(part.N, fileTurn))
+		sent += n
+		part.N -= n
+		runtime.Gosched()
+	}
+	if errors.Is(err, io.EOF) { // the end of the source is no failure (io.ReaderFrom)
+		err = nil
+	}
+	return sent, err
 }
 
 // allowed refuses what was decided against, with the reason. It notes what was

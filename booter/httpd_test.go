@@ -6,11 +6,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httptrace"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"muster.internal/image"
 )
@@ -156,7 +159,7 @@ func TestKeepAlive(t *testing.T) {
 // through user space.
 type spyListener struct {
 	net.Listener
-	files, bytes atomic.Int64
+	files, bytes, most atomic.Int64 // the most in one piece
 }
 
 type spyConn struct {
@@ -177,6 +180,7 @@ func (c *spyConn) ReadFrom(r io.Reader) (int64, error) {
 		if _, ok := lr.R.(*os.File); ok {
 			c.l.files.Add(1)
 			c.l.bytes.Add(lr.N)
+			c.l.most.Store(max(c.l.most.Load(), lr.N))
 		}
 	}
 	return c.TCPConn.ReadFrom(r)
@@ -201,6 +205,43 @@ func TestFilesLeaveBySendfile(t *testing.T) {
 	// The header goes first, with as much of the file as fits; the rest is the kernel's.
 	if spy.files.Load() == 0 || spy.bytes.Load() < int64(len(kernel)-4096) {
 		t.Errorf("%d files, %d bytes of %d left by sendfile", spy.files.Load(), spy.bytes.Load(), len(kernel))
+	}
+}
+
+// TestFilesLeaveByTurns: a large file leaves whole, in pieces that the kernel
+// sends, none of them larger than a turn; so does what is shorter than was said.
+func TestFilesLeaveByTurns(t *testing.T) {
+	const size = 2*fileTurn + 12345
+	f, err := os.Create(filepath.Join(t.TempDir(), "image"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(size); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte("the end"), size-7); err != nil {
+		t.Fatal(err)
+	}
+	inner, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	spy := &spyListener{Listener: inner}
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.ServeContent(byTurns{w}, r, "", time.Time{}, f)
+		if n, err := io.CopyN(byTurns{httptest.NewRecorder()}, f, 5); n != 0 || err != io.EOF {
+			t.Errorf("past the end: %d bytes, %v", n, err)
+		}
+	})}
+	go s.Serve(spy)
+	defer s.Close()
+	got := get(t, "http://"+inner.Addr().String(), 200)
+	if len(got) != size || !strings.HasSuffix(got, "\x00the end") {
+		t.Errorf("%d bytes of %d", len(got), size)
+	}
+	if spy.files.Load() != 3 || spy.bytes.Load() < size-4096 || spy.most.Load() > fileTurn {
+		t.Errorf("%d pieces of at most %d bytes, %d of %d left by sendfile", spy.files.Load(), spy.most.Load(), spy.bytes.Load(), size)
 	}
 }
 
