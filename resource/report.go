@@ -49,10 +49,14 @@ type Line struct {
 	Fought bool `json:"fought,omitempty"`
 }
 
+// TriggerRevert is the trigger of a report that says how a declaration was taken
+// back, because it had cut the machine off.
+const TriggerRevert = "revert"
+
 // A Report is what one apply did.
 type Report struct {
 	Generation int64     `json:"generation"`
-	Trigger    string    `json:"trigger"` // start, declaration, timer, reconnect, local
+	Trigger    string    `json:"trigger"` // start, declaration, timer, reconnect, local, revert
 	Started    time.Time `json:"started"`
 	Finished   time.Time `json:"finished"`
 	Version    string    `json:"version"` // of the host that ran, not the one installed

@@ -37,7 +37,8 @@ type Ledger struct {
 	number int64
 	lines  int // in each file
 	dirty  bool
-	// Lost says what could not be read back, for people; empty when all was.
+	// Lost says what could not be read back, for people; empty when all was. It
+	// is said until Recovered.
 	Lost string
 }
 
@@ -78,6 +79,9 @@ func (d *Dir) Ledger() (*Ledger, error) {
 	if damaged < 2 {
 		l.Lost = "" // the other copy is whole
 	}
+	if err := l.keepLost(); err != nil {
+		return nil, err
+	}
 	for _, e := range best {
 		if e.Put != nil {
 			l.owned[e.Put.Ref] = *e.Put
@@ -91,6 +95,30 @@ func (d *Dir) Ledger() (*Ledger, error) {
 		return l, l.open()
 	}
 	return l, l.rewrite()
+}
+
+const lostName = "lost"
+
+// keepLost remembers a loss before the copies are made whole again.
+func (l *Ledger) keepLost() error {
+	if l.Lost != "" {
+		return l.dir.Save(lostName, l.Lost)
+	}
+	err := l.dir.Load(lostName, &l.Lost)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case errors.Is(err, ErrDamaged):
+		l.Lost = "part of it was lost before"
+		return nil
+	}
+	return err
+}
+
+// Recovered ends a loss: what could be found again was.
+func (l *Ledger) Recovered() error {
+	l.Lost = ""
+	return l.dir.Drop(lostName)
 }
 
 // How a copy is bad: its last line is cut short, as a crash leaves it, or a

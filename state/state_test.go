@@ -172,6 +172,18 @@ func TestLedgerLost(t *testing.T) {
 	if n := len(l.All()); l.Lost == "" || n < 4 || n > 6 {
 		t.Errorf("%q, %d left", l.Lost, n)
 	}
+	why := l.Lost
+	l.Close()
+	if l = ledger(t, d); l.Lost != why {
+		t.Errorf("the loss is said once only: %q", l.Lost)
+	}
+	if err := l.Recovered(); err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	if l = ledger(t, d); l.Lost != "" {
+		t.Errorf("it was found again, and it says %q", l.Lost)
+	}
 }
 
 // A long history is compacted, and both copies are the same.

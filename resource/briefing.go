@@ -1,0 +1,48 @@
+package resource
+
+import "time"
+
+// A Briefing is a report as a person reads it after an adoption: of each
+// resource whether it is as declared, was kept as it is, cannot be told or
+// failed. Programs read it too, so its fields and words stay.
+type Briefing struct {
+	Generation int64           `json:"generation"`
+	Trigger    string          `json:"trigger"`
+	Finished   time.Time       `json:"finished"`
+	Version    string          `json:"version"`
+	Outcome    Outcome         `json:"outcome"` // the worst of the lines
+	Sum        map[Outcome]int `json:"sum"`     // all four are there
+	Lines      []BriefingLine  `json:"lines"`
+}
+
+// A BriefingLine is one resource's.
+type BriefingLine struct {
+	Ref     Ref     `json:"ref"`
+	Outcome Outcome `json:"outcome"` // ok, kept, unknown or failed
+	Did     string  `json:"did,omitempty"`
+	Reason  string  `json:"reason,omitempty"`
+	// Differences are between the machine and the declaration, where it was kept.
+	Differences []Difference `json:"differences,omitempty"`
+}
+
+// Briefing says a report in four words: what was changed is as declared.
+func (r Report) Briefing() Briefing {
+	b := Briefing{Generation: r.Generation, Trigger: r.Trigger, Finished: r.Finished, Version: r.Version, Outcome: brief(r.Outcome), Lines: []BriefingLine{},
+		Sum: map[Outcome]int{OutcomeOK: 0, OutcomeKept: 0, OutcomeUnknown: 0, OutcomeFailed: 0}}
+	for _, l := range r.Lines {
+		line := BriefingLine{Ref: l.Ref, Outcome: brief(l.Outcome), Did: l.Did, Reason: l.Reason}
+		if line.Outcome == OutcomeKept {
+			line.Differences = l.Differences
+		}
+		b.Sum[line.Outcome]++
+		b.Lines = append(b.Lines, line)
+	}
+	return b
+}
+
+func brief(o Outcome) Outcome {
+	if o = Worst(o); o == OutcomeChanged {
+		return OutcomeOK
+	}
+	return o
+}
