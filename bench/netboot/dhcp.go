@@ -38,17 +38,13 @@ func (b *bench) dhcp(ctx context.Context) ([]comparison, error) {
 		_, failed, err := l.run(1, 1, 300*time.Millisecond)
 		return err == nil && failed == 0
 	}
-	work := func(machines, count int) func(t *turn, r *result) (int, int, time.Duration, error) {
+	exchanges := func(machines, count int) work {
 		return func(t *turn, r *result) (done, failed int, took time.Duration, err error) {
 			l, err := b.newDHCPLoad(machines)
 			if err != nil {
 				return 0, 0, 0, err
 			}
 			defer l.conn.Close()
-			count := count
-			if t.s.name == "dnsmasq" { // it searches its reservations one by one, and nothing is judged by it
-				count /= 10
-			}
 			began := time.Now()
 			done, failed, err = l.run(count, window, 2*time.Second)
 			took = time.Since(began)
@@ -56,7 +52,7 @@ func (b *bench) dhcp(ctx context.Context) ([]comparison, error) {
 		}
 	}
 	four := newComparison(fmt.Sprintf("DHCP: a machine's four messages, relayed, %d reservations, %d at once", b.records, window), "CPU us")
-	if err := b.compare(ctx, four, append([]server{us}, peers...), ready, work(b.records, 20_000), 1e6); err != nil {
+	if err := b.compare(ctx, four, append([]server{us}, peers...), ready, exchanges(b.records, 20_000), 1e6); err != nil {
 		return nil, err
 	}
 	four.atMost(0.3, "muster", "kea")
@@ -80,7 +76,7 @@ func (b *bench) dhcp(ctx context.Context) ([]comparison, error) {
 		return nil, err
 	}
 
-	same, all, err := b.flat(ctx, ready, work)
+	same, all, err := b.flat(ctx, ready, exchanges)
 	if err != nil {
 		return []comparison{*four, *one}, err
 	}
@@ -90,7 +86,7 @@ func (b *bench) dhcp(ctx context.Context) ([]comparison, error) {
 // flat asks whether the cost depends on the number of records: first with the
 // same few machines asking, so that only the search differs, then with all of
 // them by turns, so that what is kept of each comes out of memory again.
-func (b *bench) flat(ctx context.Context, ready func(server) bool, work dhcpWork) (same, all *comparison, err error) {
+func (b *bench) flat(ctx context.Context, ready func(server) bool, exchanges func(machines, count int) work) (same, all *comparison, err error) {
 	const few, count = 10, 20_000
 	var servers []server
 	records := map[string]int{}
@@ -102,22 +98,19 @@ func (b *bench) flat(ctx context.Context, ready func(server) bool, work dhcpWork
 		servers, records[s.name] = append(servers, s), n
 	}
 	same = newComparison(fmt.Sprintf("DHCP: the same %d machines, with more and more records", few), "CPU us")
-	if err := b.compare(ctx, same, servers, ready, work(few, count), 1e6); err != nil {
+	if err := b.compare(ctx, same, servers, ready, exchanges(few, count), 1e6); err != nil {
 		return nil, nil, err
 	}
 	same.atMost(1.2, servers[2].name, servers[0].name)
 	all = newComparison("DHCP: all machines by turns, with more records", "CPU us")
 	if err := b.compare(ctx, all, servers[1:], ready, func(t *turn, r *result) (int, int, time.Duration, error) {
-		return work(records[t.s.name], count)(t, r)
+		return exchanges(records[t.s.name], count)(t, r)
 	}, 1e6); err != nil {
 		return nil, nil, err
 	}
 	all.atMost(1.2, servers[2].name, servers[1].name)
 	return same, all, nil
 }
-
-// dhcpWork makes the work of so many machines, with so many exchanges in all.
-type dhcpWork func(machines, count int) func(t *turn, r *result) (done, failed int, took time.Duration, err error)
 
 // dhcpPeers writes the peers' configurations: the same reservations, boot
 // file by architecture where they can.
@@ -128,10 +121,9 @@ func (b *bench) dhcpPeers() ([]server, error) {
 	}
 	type kv = map[string]any
 	var reservations []kv
-	var hosts, leases strings.Builder
+	var leases strings.Builder
 	for n := range b.records {
 		reservations = append(reservations, kv{"hw-address": macText(n), "ip-address": addressText(n)})
-		fmt.Fprintf(&hosts, "dhcp-host=%s,%s\n", macText(n), addressText(n))
 		fmt.Fprintf(&leases, "%s %s\n", macText(n), addressText(n))
 	}
 	kea, err := json.Marshal(kv{"Dhcp4": kv{
@@ -153,9 +145,6 @@ func (b *bench) dhcpPeers() ([]server, error) {
 	for name, text := range map[string]string{
 		"kea.json":   string(kea),
 		"leases.txt": leases.String(),
-		"dnsmasq.conf": "port=0\ninterface=s0\nbind-interfaces\nno-ping\ndhcp-authoritative\nquiet-dhcp\nleasefile-ro\nuser=root\n" +
-			"dhcp-range=10.0.0.0,static,255.0.0.0,1h\ndhcp-lease-max=1000000\ndhcp-option=option:router," + serverIP + "\n" +
-			"dhcp-match=set:efi,option:client-arch,7\ndhcp-boot=tag:efi,snponly.efi,," + serverIP + "\n" + hosts.String(),
 		"coredhcp.yml": "server4:\n  listen: \"%s0\"\n  plugins:\n    - lease_time: 3600s\n    - server_id: " + serverIP + "\n    - dns: " + serverIP +
 			"\n    - router: " + serverIP + "\n    - netmask: 255.0.0.0\n    - file: " + filepath.Join(dir, "leases.txt") + "\n",
 	} {
@@ -166,7 +155,6 @@ func (b *bench) dhcpPeers() ([]server, error) {
 	return installed([]server{
 		{name: "kea", args: []string{"kea-dhcp4", "-c", filepath.Join(dir, "kea.json")}, env: []string{"KEA_PIDFILE_DIR=" + dir, "KEA_LOCKFILE_DIR=" + dir}},
 		{name: "coredhcp", args: []string{b.coredhcp, "-c", filepath.Join(dir, "coredhcp.yml"), "-L", "error", "-N"}},
-		{name: "dnsmasq", args: []string{"dnsmasq", "-k", "-C", filepath.Join(dir, "dnsmasq.conf"), "-x", filepath.Join(dir, "dnsmasq.pid")}},
 	}), nil
 }
 

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Netboot measures muster-booter beside the servers that people run today: Kea,
-// coredhcp and dnsmasq for DHCP, atftpd and dnsmasq for TFTP, nginx for HTTP.
+// Netboot measures muster-booter beside the servers that people run today: Kea
+// and coredhcp for DHCP, atftpd and dnsmasq for TFTP, nginx for HTTP.
 // Each server takes its turn in a network namespace and a control group of its
 // own, under the same load, round after round; what is compared are the
 // medians of one run, because absolute figures depend on the machine.

@@ -3,8 +3,11 @@
 package main
 
 import (
+	"errors"
 	"net/netip"
+	"os"
 	"testing"
+	"time"
 
 	"muster.internal/boot"
 	"muster.internal/dhcp"
@@ -76,5 +79,46 @@ func TestBytesAreTheSame(t *testing.T) {
 	a, b := bytesOf(1000), bytesOf(2000)
 	if len(a) != 1000 || string(a) != string(b[:1000]) || string(a[:32]) == string(a[32:64]) {
 		t.Error("content is not the same on every run, or repeats itself")
+	}
+}
+
+// A peer that does not start, or fails, loses its rounds; the others have theirs.
+// Of ours it is an error.
+func TestAPeerMayFail(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("it takes root to make network namespaces and control groups")
+	}
+	b, err := newBench(settings{rounds: 2})
+	if err != nil {
+		t.Skip("this system does not let us set the stage: ", err)
+	}
+	defer b.close()
+	sleeps := []string{"sleep", "1000"}
+	for _, tt := range []struct {
+		name   string
+		other  server
+		failed bool
+	}{
+		{"does not start", server{name: "other", args: []string{"false"}, peer: true}, false},
+		{"fails", server{name: "other", args: sleeps, peer: true}, false},
+		{"is ours", server{name: "other", args: sleeps}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newComparison("work", "CPU s")
+			err := b.compare(t.Context(), c, []server{tt.other, {name: "muster", args: sleeps}},
+				func(s server) bool { return s.args[0] == "sleep" },
+				func(t *turn, r *result) (int, int, time.Duration, error) {
+					if t.s.name == "other" {
+						return 0, 1, time.Second, errors.New("it broke")
+					}
+					return 1, 0, time.Second, nil
+				}, 1)
+			if tt.failed != (err != nil) {
+				t.Fatal(err)
+			}
+			if err == nil && (c.of("other").Lost != 2 || len(c.of("other").Values) != 0 || len(c.of("muster").Values) != 2) {
+				t.Errorf("other %+v, muster %+v", c.of("other"), c.of("muster"))
+			}
+		})
 	}
 }

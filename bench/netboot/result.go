@@ -24,6 +24,7 @@ type result struct {
 	Rates  []float64 `json:"rates"`  // units of work per second
 	Peak   int64     `json:"peak_rss_bytes"`
 	Failed int       `json:"failed"` // units of work that were not done
+	Lost   int       `json:"lost_rounds,omitempty"`
 	Slow   []float64 `json:"slowest_to_median,omitempty"`
 	P50    []float64 `json:"p50_us,omitempty"` // answer time, one at a time
 }
@@ -81,6 +82,9 @@ func (c *comparison) print(w io.Writer) {
 	for _, name := range c.order {
 		r := c.Results[name]
 		fmt.Fprintf(t, "  %s\t%s\t%s\t%.0f\t%d", name, spread(r.Values), spread(r.Rates), float64(r.Peak)/1e6, r.Failed)
+		if r.Lost > 0 {
+			fmt.Fprintf(t, "\t%d rounds lost", r.Lost)
+		}
 		if len(r.P50) > 0 {
 			fmt.Fprintf(t, "\tone at a time: half within %s us", spread(r.P50))
 		}

@@ -120,6 +120,7 @@ type server struct {
 	name string
 	args []string
 	env  []string
+	peer bool // not ours: what it cannot do is a result
 }
 
 // A turn is one server's time on stage.
@@ -241,40 +242,57 @@ func (t *turn) resident() (sum int64) {
 	return sum
 }
 
-// compare lets each server do the work in turn, for all rounds. Work returns
-// how many units were done and failed, and how long it took.
-func (b *bench) compare(ctx context.Context, c *comparison, servers []server, ready func(server) bool, work func(*turn, *result) (done, failed int, took time.Duration, err error), scale float64) error {
+// work is what a server does in its turn: how many units were done and failed,
+// and how long it took.
+type work func(*turn, *result) (done, failed int, took time.Duration, err error)
+
+// compare lets each server do the work in turn, for all rounds. A peer that
+// fails loses that round.
+func (b *bench) compare(ctx context.Context, c *comparison, servers []server, ready func(server) bool, w work, scale float64) error {
 	for round := range b.rounds {
 		for _, s := range servers {
+			turn := fmt.Sprintf("%s, round %d of %d", c.Work, round+1, b.rounds)
+			fmt.Fprintf(os.Stderr, "%s: %s\n", turn, s.name)
+			r := c.of(s.name)
+			err := b.take(ctx, s, turn, r, ready, w, scale)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			fmt.Fprintf(os.Stderr, "%s: round %d of %d, %s\n", c.Work, round+1, b.rounds, s.name)
-			t, err := b.start(ctx, s, func() bool { return ready(s) })
-			if err != nil {
-				return err
-			}
-			r := c.of(s.name)
-			profiled, err := t.record(fmt.Sprintf("%s, round %d", c.Work, round+1))
-			if err != nil {
-				t.stop()
-				return err
-			}
-			before := t.cpu()
-			done, failed, took, err := work(t, r)
-			used := t.cpu() - before
-			profiled()
-			r.Peak = max(r.Peak, t.resident())
-			t.stop()
-			if err != nil {
+			if err != nil && !s.peer {
 				return fmt.Errorf("%s: %w", s.name, err)
 			}
-			r.Failed += failed
-			if done > 0 {
-				r.Values = append(r.Values, used.Seconds()/float64(done)*scale)
-				r.Rates = append(r.Rates, float64(done)/took.Seconds())
+			if err != nil {
+				r.Lost++
+				fmt.Fprintf(os.Stderr, "%s has lost this round: %v\n", s.name, err)
 			}
 		}
+	}
+	return nil
+}
+
+// take is one server's turn.
+func (b *bench) take(ctx context.Context, s server, what string, r *result, ready func(server) bool, w work, scale float64) error {
+	t, err := b.start(ctx, s, func() bool { return ready(s) })
+	if err != nil {
+		return err
+	}
+	defer t.stop()
+	profiled, err := t.record(what)
+	if err != nil {
+		return err
+	}
+	before := t.cpu()
+	done, failed, took, err := w(t, r)
+	used := t.cpu() - before
+	profiled()
+	r.Peak = max(r.Peak, t.resident())
+	if err != nil {
+		return err
+	}
+	r.Failed += failed
+	if done > 0 {
+		r.Values = append(r.Values, used.Seconds()/float64(done)*scale)
+		r.Rates = append(r.Rates, float64(done)/took.Seconds())
 	}
 	return nil
 }
@@ -286,6 +304,7 @@ func installed(ss []server) (here []server) {
 			fmt.Fprintf(os.Stderr, "%s is left out: %v\n", s.name, err)
 			continue
 		}
+		s.peer = true
 		here = append(here, s)
 	}
 	return here
