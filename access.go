@@ -88,6 +88,7 @@ const (
 	ActAuditRead           Action = "audit_read"
 	ActBooterFeed          Action = "booter_feed" // feed, sightings, status, images
 	ActBooterInstall       Action = "booter_install"
+	ActBooterRemove        Action = "booter_remove"
 	ActAnnounce            Action = "announce"
 	ActPasswordChange      Action = "password_change" // one's own
 )
@@ -130,6 +131,7 @@ var access = map[Action]struct {
 	ActAuditRead:           {roles: []Role{Admin, Viewer}, scopes: []Scope{ScopeFull, ScopeAuditOnly}},
 	ActBooterFeed:          {scopes: []Scope{ScopeBooter}},
 	ActBooterInstall:       {scopes: []Scope{ScopeBooter}},
+	ActBooterRemove:        {roles: []Role{Admin}},
 	ActAnnounce:            {scopes: []Scope{ScopeURenroll}},
 	ActPasswordChange:      {roles: []Role{Admin, Viewer}},
 }

@@ -59,7 +59,7 @@ func TestGoldenAccess(t *testing.T) {
 
 // TestAccessPromises says what the table must never allow, apart from it.
 func TestAccessPromises(t *testing.T) {
-	inPerson := []muster.Action{muster.ActSetupApprove, muster.ActDoorChange, muster.ActKeyManage, muster.ActOperatorManage, muster.ActExpunge, muster.ActRootPassword}
+	inPerson := []muster.Action{muster.ActSetupApprove, muster.ActDoorChange, muster.ActKeyManage, muster.ActOperatorManage, muster.ActExpunge, muster.ActRootPassword, muster.ActBooterRemove}
 	anonymous := []muster.Action{muster.ActHealth, muster.ActLogin, muster.ActRegister}
 	for _, a := range muster.Actions() {
 		read := strings.HasSuffix(string(a), "_read") || a == muster.ActSetupPlan

@@ -65,6 +65,9 @@ type Fleet interface {
 	Exits
 
 	Booters(ctx context.Context) ([]BooterStatus, error)
+	// RemoveBooter forgets a booter that is gone for good, and the bus sessions
+	// that it held; one that still reports is refused.
+	RemoveBooter(ctx context.Context, name string) error
 	Machines
 	Version(ctx context.Context) (Version, error)
 }
@@ -178,9 +181,12 @@ type BooterStatus struct {
 	// Run names this run of the booter, and Sessions the bus sessions that it
 	// holds, as of Seq: those of another run, or not among them, are over. Held
 	// is how many there are: which, is not shown.
-	Run          string           `json:"run,omitempty"`
-	Sessions     []string         `json:"sessions,omitempty"`
-	Held         int              `json:"bus_sessions,omitempty"`
+	Run      string   `json:"run,omitempty"`
+	Sessions []string `json:"sessions,omitempty"`
+	Held     int      `json:"bus_sessions,omitempty"`
+	// Stopped: this is the last report of its run, and none of its connections
+	// is left.
+	Stopped      bool             `json:"stopped,omitempty"`
 	OtherServers []OtherServer    `json:"other_servers,omitempty"`
 	Loops        []LoopingMachine `json:"loops,omitempty"`
 	LastSeen     *time.Time       `json:"last_seen,omitempty"`

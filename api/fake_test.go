@@ -226,6 +226,7 @@ func (s session) VerifyAudit(ctx) (muster.AuditVerdict, error) {
 func (s session) Booters(ctx) ([]muster.BooterStatus, error) {
 	return answer[[]muster.BooterStatus](s.f, "Booters")
 }
+func (s session) RemoveBooter(_ ctx, n string) error  { return s.f.note("RemoveBooter", n) }
 func (s session) Version(ctx) (muster.Version, error) { return answer[muster.Version](s.f, "Version") }
 func (s session) Feed(_ ctx, b string, after int64, wait time.Duration) (muster.BooterFeed, error) {
 	return answer[muster.BooterFeed](s.f, "Feed", b, after, wait)

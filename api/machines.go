@@ -12,6 +12,10 @@ type feedQuery struct {
 	Wait   int    `query:"wait" minimum:"0" maximum:"60" doc:"seconds to wait for a change"`
 }
 
+type booterName struct {
+	Name string `path:"name" maxLength:"64"`
+}
+
 type sightings struct {
 	Booter    string            `json:"booter"`
 	Sightings []muster.Sighting `json:"sightings" maxItems:"1000"`
@@ -34,6 +38,8 @@ func (a *API) booters() {
 		func(ctx context.Context, s Session, _ *nothing) (list[muster.BooterStatus], error) {
 			return listed(s.Booters(ctx))
 		})
+	do(a, op{method: remove, path: "/v1/booters/{name}", id: "remove-booter", summary: "Forget a booter that is gone for good", acts: may(muster.ActBooterRemove)},
+		func(ctx context.Context, s Session, in *booterName) error { return s.RemoveBooter(ctx, in.Name) })
 	add(a, op{method: get, path: "/v1/booter/feed", id: "booter-feed", summary: "Follow what a booter must know", acts: feed, long: true},
 		func(ctx context.Context, s Session, in *feedQuery) (muster.BooterFeed, error) {
 			return s.Feed(ctx, in.Booter, in.After, seconds(in.Wait))

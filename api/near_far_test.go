@@ -144,6 +144,7 @@ var questions = []question{
 	}),
 	q0("VerifyAudit", "key-audit_only", everything.VerifyAudit),
 	q0("Booters", "viewer", everything.Booters),
+	q1("RemoveBooter", "admin", none(everything.RemoveBooter)),
 	q0("Machines", "viewer", func(e everything, c context.Context) ([]muster.Machine, error) {
 		return e.Machines(c, muster.MachineFilter{State: muster.MachineConflict, After: "a", Limit: 9})
 	}),

@@ -203,6 +203,10 @@ func (c *Client) Booters(ctx context.Context) ([]muster.BooterStatus, error) {
 	return items[muster.BooterStatus](ctx, c, get("/v1/booters"))
 }
 
+func (c *Client) RemoveBooter(ctx context.Context, name string) error {
+	return c.do(ctx, remove("/v1/booters", name))
+}
+
 func (c *Client) Version(ctx context.Context) (muster.Version, error) {
 	return fetch[muster.Version](ctx, c, get("/v1/version"))
 }

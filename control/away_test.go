@@ -18,6 +18,8 @@ type run struct {
 	p    *place
 	name string
 	held []string
+	// stopped: it has said its last word.
+	stopped bool
 }
 
 func (p *place) run(n int) *run { return &run{p: p, name: fmt.Sprintf("run-%d", n)} }
@@ -40,7 +42,7 @@ func (r *run) reports() {
 	r.p.Helper()
 	f, err := r.p.booter.Feed(r.p.Context(), "b1", 0, 0)
 	r.p.ok(err)
-	r.p.ok(r.p.booter.ReportBooter(r.p.Context(), muster.BooterStatus{Booter: "b1", Seq: f.Seq, Staged: []string{}, Run: r.name, Sessions: r.held}))
+	r.p.ok(r.p.booter.ReportBooter(r.p.Context(), muster.BooterStatus{Booter: "b1", Seq: f.Seq, Staged: []string{}, Run: r.name, Sessions: r.held, Stopped: r.stopped}))
 }
 
 func (m *bare) approve() (muster.SetupGrant, error) {
@@ -130,6 +132,19 @@ func TestBooterKilled(t *testing.T) {
 			}
 		}
 
+		// Nobody waits for the machine to come back, or for the deadline: what was
+		// approved is void as soon as it is known that it cannot be carried out.
+		m, r := there()
+		must(p, func(context.Context) (muster.SetupGrant, error) { return m.approve() })
+		r.held, r.stopped = nil, true
+		r.reports()
+		if is := p.registration(m.uuid); is.State != muster.AwaitingSetup {
+			p.Errorf("its booter stopped: %s", is.State)
+		} else {
+			says("a booter that stops", is.LastSetupError, "after the approval booter b1 was stopped", "nothing was run on it: approve again when it is back")
+			says("away", is.Away, "booter b1 was stopped")
+		}
+
 		// After the bundle was taken: the machine that comes back in the same boot
 		// goes on, and who watches sees it leave and come.
 		m, _ = there()
@@ -153,7 +168,7 @@ func TestBooterKilled(t *testing.T) {
 		// An intruder while the connection stands is called one.
 		m, _ = there()
 		must(p, func(context.Context) (muster.SetupGrant, error) { return m.approve() })
-		r := p.run(2 * n)
+		r = p.run(2 * n)
 		m.boot()
 		r.hears(m)
 		if why := p.registration(m.uuid).LastSetupError; !strings.Contains(why, "claimed this machine's name") {
@@ -195,8 +210,21 @@ func TestBooterGoneForGood(t *testing.T) {
 		if len(bs) != 1 || bs[0].Sessions != nil {
 			p.Errorf("sessions are shown: %+v", bs)
 		}
-		// After a restart of the control plane nobody is away before booters had
-		// the time to speak.
+		// A booter that is silent is removed; nobody is in the first 45 seconds.
+		p.refused(p.admin.RemoveBooter(p.Context(), "b1"), muster.CodeConflict)
+		p.advance(store.BooterSilence)
+		p.ok(p.admin.RemoveBooter(p.Context(), "b1"))
+		if away := p.registration(m.uuid).Away; !strings.Contains(away, "booter b1, which held its connection, was removed") {
+			p.Errorf("its booter was removed: %q", away)
+		}
+		r.reports()
+		m.reconnects()
+		r.hears(m)
+		if bs := must(p, p.admin.Booters); len(bs) != 1 || p.registration(m.uuid).Away != "" {
+			p.Errorf("it is a booter again: %+v", bs)
+		}
+		// After a restart of the control plane nobody is away, and no booter is
+		// removed, before booters had the time to speak.
 		p.ok(p.c.Close())
 		p.advance(time.Hour)
 		p.start()
@@ -204,6 +232,9 @@ func TestBooterGoneForGood(t *testing.T) {
 		p.ok(p.c.Tick(p.Context()))
 		if away := p.registration(m.uuid).Away; away != "" {
 			p.Errorf("after a restart of the control plane: %s", away)
+		}
+		if d := p.refused(p.admin.RemoveBooter(p.Context(), "b1"), muster.CodeConflict).Detail; !strings.Contains(d, "is known 45s after its start") {
+			p.Errorf("removing after a restart: %s", d)
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"muster.internal"
+	"muster.internal/store"
 )
 
 func (s session) BootRecords(ctx context.Context, f muster.BootFilter) ([]muster.BootRecord, error) {
@@ -101,6 +102,15 @@ func (s session) ReportBooter(ctx context.Context, b muster.BooterStatus) error 
 		return muster.Invalid("sessions", "a report holds up to %d bus sessions", maxSessions)
 	}
 	return s.store.ReportBooter(ctx, s.now(), s.by, b)
+}
+
+// RemoveBooter is refused until booters had the time to speak: which of them are
+// gone is not known before.
+func (s session) RemoveBooter(ctx context.Context, name string) error {
+	if up := s.now().Sub(s.opened); up < store.BooterSilence {
+		return muster.Problemf(muster.CodeConflict, "the control plane has been up for %s: which booters still report is known %s after its start; try again then", up.Round(time.Second), store.BooterSilence)
+	}
+	return s.store.RemoveBooter(ctx, s.now(), s.by, name)
 }
 
 func (s session) Booters(ctx context.Context) ([]muster.BooterStatus, error) {

@@ -171,7 +171,7 @@ func (c *inquiry) booters() []muster.ExplainedBooter {
 	}
 	for _, b := range c.Booters {
 		e := muster.ExplainedBooter{Booter: b.Booter, LastSeen: b.LastSeen, Errors: b.Errors, Behind: max(0, c.Head-b.Seq),
-			Alive:  b.LastSeen != nil && c.Now.Sub(*b.LastSeen) < aliveFor,
+			Alive:  !b.Stopped && b.LastSeen != nil && c.Now.Sub(*b.LastSeen) < aliveFor,
 			Staged: wants == nil || slices.Contains(b.Staged, wants.Digest),
 			Heard:  slices.ContainsFunc(c.Traces, func(t muster.BootTrace) bool { return t.Booter == b.Booter })}
 		out = append(out, e)

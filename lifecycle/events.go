@@ -111,7 +111,7 @@ func events() []Info {
 		{Take, Booter, Registrations, "registration", "", "fetch the bundle for the one live connection that the approval is bound to"},
 		{SetupComplete, Booter, Registrations, "registration", "", "report the proof that the install worked"},
 		{SetupFailed, Booter, Registrations, "registration", "", "report that the install failed, and why"},
-		{Void, Control, Registrations, "registration", "", "withdraw an approval because another connection claims the machine's name"},
+		{Void, Control, Registrations, "registration", "", "withdraw an approval because another connection claims the machine's name, or its own ended before the bundle was taken"},
 		{CancelSetup, Operator, Registrations, "registration", "cancel-setup", "give up on the running setup; its key stops working"},
 		{Expire, Clock, Registrations, "registration", "", "give up on a setup that did not report in time"},
 		{Refresh, Host, Registrations, "registration", "", "the installed machine itself reports, with its key"},

@@ -8,6 +8,7 @@ type Facts struct {
 	Epoch         bool // the caller names the epoch of the running (or last) approval
 	Session       bool // the caller names the bus session that the approval, or the announcement, is bound to
 	SessionAlive  bool // the announced bus session is still connected
+	SessionOver   bool // the bus session that the approval is bound to has ended
 	OtherSession  bool // another session holds, or tried to hold, the machine's queue name
 	OtherKey      bool // that other session announced another public key
 	Proof         bool // the proof of the sentinel line is right
@@ -110,6 +111,7 @@ var (
 	epoch         = outside("epoch", "the setup epoch is that of the approval", "the setup epoch is not that of the approval", func(f *Facts) *bool { return &f.Epoch })
 	session       = outside("session", "the bus session is the one it is bound to", "the bus session is another one", func(f *Facts) *bool { return &f.Session })
 	sessionAlive  = outside("session alive", "the machine is connected to the boot bus", "the machine is not connected to the boot bus any more", func(f *Facts) *bool { return &f.SessionAlive })
+	sessionOver   = outside("session over", "the bus session that the approval is bound to is over", "the bus session that the approval is bound to is not known to be over", func(f *Facts) *bool { return &f.SessionOver })
 	otherSession  = outside("other session", "another connection claims the machine's name on the boot bus", "no other connection claims the machine's name on the boot bus", func(f *Facts) *bool { return &f.OtherSession })
 	otherKey      = outside("other key", "the newcomer announced another public key", "the newcomer announced the same public key", func(f *Facts) *bool { return &f.OtherKey })
 	proof         = outside("proof", "the proof is right", "the proof is not the one that this setup's bundle leads to", func(f *Facts) *bool { return &f.Proof })
@@ -232,7 +234,7 @@ var (
 
 // all points to every fact, for those who set them all.
 func (f *Facts) all() []*bool {
-	return []*bool{&f.Epoch, &f.Session, &f.SessionAlive, &f.OtherSession, &f.OtherKey, &f.Proof, &f.Surveyed, &f.PlanSeen,
+	return []*bool{&f.Epoch, &f.Session, &f.SessionAlive, &f.SessionOver, &f.OtherSession, &f.OtherKey, &f.Proof, &f.Surveyed, &f.PlanSeen,
 		&f.Layout, &f.Confirmed, &f.EnrollmentPI, &f.Code, &f.SameMachine, &f.Overdue, &f.WindowOpen, &f.Admitted, &f.TokenGood, &f.MayReplace, &f.ComesRemoved, &f.ComesQuiesced, &f.ComesKept, &f.AutoEnroll, &f.OnAllowlist,
 		&f.TagWanted, &f.NetworkKnown, &f.AddressFree, &f.NothingPlaced, &f.NoReservation, &f.NoMove, &f.Acknowledged, &f.Inventory, &f.NothingRuns, &f.HostConfirmed,
 		&f.CaseAllows, &f.Incumbent, &f.OwnUUID, &f.Unwanted}

@@ -40,10 +40,13 @@ var machineSteps = []stepPromise{
 	{"a setup is given up by the booter's report of its epoch, the clock when it is overdue, an impostor, or an operator", func(s *step) bool {
 		back := s.leaves(muster.SettingUp) && s.next.Registration == muster.AwaitingSetup
 		return back && !(s.e == SetupFailed && s.info.By == Booter && s.f.Epoch || s.e == Expire && s.info.By == Clock && s.f.Overdue ||
-			s.e == CancelSetup && s.info.By == Operator || s.e == Void && s.info.By == Control && s.f.OtherSession)
+			s.e == CancelSetup && s.info.By == Operator || s.e == Void && s.info.By == Control && (s.f.OtherSession || s.f.SessionOver))
 	}},
 	{"a machine that comes back with its own key after the bundle was taken does not void its setup", func(s *step) bool {
 		return s.e == Void && s.old.Bundle == BundleTaken && !s.f.OtherKey
+	}},
+	{"the end of a bus session after the bundle was taken does not void a setup", func(s *step) bool {
+		return s.e == Void && s.old.Bundle == BundleTaken && !s.f.OtherSession
 	}},
 	{"a machine becomes approved by its claim code, its token, a window, or its setup", func(s *step) bool {
 		return s.enters(muster.Approved) && !(s.old.Registration == muster.SettingUp || s.e == Approve && s.info.By == Operator && s.old.Registration == muster.Pending ||

@@ -40,6 +40,9 @@ var possible = []stepPromise{
 	{"an impostor voids a setup", func(s *step) bool {
 		return s.e == Void && s.old.Registration == muster.SettingUp && s.f.OtherSession && (s.old.Bundle == BundleReady || s.f.OtherKey)
 	}},
+	{"an approval whose bus session ended before anything was sent over it is void", func(s *step) bool {
+		return s.e == Void && s.old.Registration == muster.SettingUp && (s.f.SessionOver || s.f.OtherSession) && s.old.Bundle == BundleReady
+	}},
 	{"a setup can always be given up", func(s *step) bool {
 		return (s.e == CancelSetup || s.e == Expire && s.f.Overdue) && s.old.Registration == muster.SettingUp
 	}},

@@ -346,6 +346,6 @@ func (s *Store) SessionChanged(ctx context.Context, now time.Time, by muster.Cal
 			return nil
 		}
 		// An approval needs a machine that is there.
-		return t.lose(m, c.Reason, detail{"mac": c.MAC, "address": c.Source, "booter": m.reg.link.booter})
+		return t.lost(m, c.Reason, detail{"mac": c.MAC, "address": c.Source, "booter": m.reg.link.booter})
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -18,8 +19,10 @@ WHERE state = 'setting_up' ORDER BY server_uuid`)
 	setBooter = define("booters/set", `
 INSERT INTO booters (name, document, last_seen) VALUES ($1, $2, $3)
 ON CONFLICT (name) DO UPDATE SET document = excluded.document, last_seen = excluded.last_seen`)
-	booterNamed = define("booters/get", `SELECT document FROM booters WHERE name = $1`)
-	bootersAll  = define("booters/list", `SELECT document, last_seen FROM booters ORDER BY name`)
+	booterNamed  = define("booters/get", `SELECT document FROM booters WHERE name = $1`)
+	booterStands = define("booters/stands", `SELECT document, followed, last_seen FROM booters WHERE name = $1`)
+	dropBooter   = define("booters/drop", `DELETE FROM booters WHERE name = $1`)
+	bootersAll   = define("booters/list", `SELECT document, last_seen FROM booters ORDER BY name`)
 )
 
 // BooterFeed returns what changed after a position, as of one moment. A
@@ -122,7 +125,54 @@ func (t *tx) noteServers(b muster.BooterStatus) error {
 	return nil
 }
 
-// Booters lists every booter that ever reported.
+// RemoveBooter forgets a booter that is gone for good: what it held is over, and
+// nobody waits for its confirmation. Should it report again, it is a booter again.
+func (s *Store) RemoveBooter(ctx context.Context, now time.Time, by muster.Caller, name string) error {
+	err := s.write(ctx, "removing a booter", now, by, func(t *tx) error {
+		var document string
+		var b muster.BooterStatus
+		var followed, last int64
+		found, err := t.get(booterStands, []any{name}, &document, &followed, &last)
+		if err != nil {
+			return err
+		}
+		if !found {
+			return muster.Problemf(muster.CodeNotFound, "there is no booter %s; \"muster booter ls\" lists them", name)
+		}
+		if err := json.Unmarshal([]byte(document), &b); err != nil {
+			return fmt.Errorf("booter's status: %w", err)
+		}
+		seen := fromMicro(last)
+		if p, ok := s.seen.position(name); ok && p.at.After(seen) {
+			seen = p.at
+		}
+		if ago := t.now.Sub(seen); !b.Stopped && ago < BooterSilence {
+			p := muster.Problemf(muster.CodeConflict, "booter %s is not gone: it was last heard %s ago. Stop it, and make sure that nothing starts it again; it can be removed once it said that it stops, or was silent for %s",
+				name, ago.Round(time.Second), BooterSilence)
+			p.State = "reporting"
+			return p
+		}
+		lost, err := t.heldBy(name, math.MaxInt64)
+		if err != nil {
+			return err
+		}
+		if _, err := t.record("remove_booter", "booter/"+name, detail{"last_seen": seen, "followed": followed, "sessions_lost": len(lost)}); err != nil {
+			return err
+		}
+		for _, l := range lost {
+			if err := t.lose(l.uuid, fmt.Sprintf("booter %s, which held its connection, was removed", name)); err != nil {
+				return err
+			}
+		}
+		return t.change(dropBooter, name)
+	})
+	if err == nil {
+		s.seen.forget(name)
+	}
+	return err
+}
+
+// Booters lists every booter that reported and was not removed since.
 func (s *Store) Booters(ctx context.Context) ([]muster.BooterStatus, error) {
 	bs := []muster.BooterStatus{}
 	err := s.read(ctx, "listing booters", func(r *reading) error {

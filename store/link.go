@@ -29,7 +29,7 @@ var (
 SELECT server_uuid, session, session_run FROM registrations
 WHERE session_booter = $1 AND session <> '' AND session_seq <= $2 AND state IN ('awaiting_setup', 'setting_up') ORDER BY server_uuid`)
 	linksSilent = define("links/silent", `
-SELECT server_uuid FROM registrations r LEFT JOIN booters b ON b.name = r.session_booter
+SELECT server_uuid, session_booter FROM registrations r LEFT JOIN booters b ON b.name = r.session_booter
 WHERE r.session <> '' AND r.session_booter <> '' AND r.state IN ('awaiting_setup', 'setting_up')
  AND r.last_seen <= $1 AND COALESCE(b.last_seen, 0) <= $1 ORDER BY server_uuid`)
 )
@@ -60,10 +60,18 @@ func (m *machine) stillAway(err error) error {
 	return &q
 }
 
-// lose notes that a machine's bus session is over. An approval that is bound to
-// it stays bound to it: what becomes of that is for the rows to say when the
-// machine comes back, or the deadline does.
-func (t *tx) lose(m *machine, why string, d detail) error {
+// lose notes that a machine's bus session is over, and with it an approval whose
+// bundle nobody took: nobody can any more. A setup that may be running goes on:
+// what becomes of it is for the machine that comes back to say, or the deadline.
+func (t *tx) lose(uuid, why string) error {
+	m, err := t.load(uuid)
+	if err != nil {
+		return err
+	}
+	return t.lost(m, why, detail{"booter": m.reg.link.booter})
+}
+
+func (t *tx) lost(m *machine, why string, d detail) error {
 	m.reg.session, m.reg.link.over = "", setup.CutReason(why)
 	d["reason"] = m.reg.link.over
 	seq, err := t.record("session_lost", subject(m.uuid), d)
@@ -73,6 +81,10 @@ func (t *tx) lose(m *machine, why string, d detail) error {
 	m.reg.seq = seq
 	if err := t.putRegistration(m.reg, m.had); err != nil {
 		return err
+	}
+	if m.had == muster.SettingUp && !m.reg.BundleTaken {
+		return t.end(m, lifecycle.Void, lifecycle.Facts{SessionOver: true}, setup.CutReason(fmt.Sprintf(
+			"after the approval %s; an approval is good for one connection alone, and nothing was run on it: approve again when it is back", why)))
 	}
 	return t.tellSetup(m, "the machine is away from the boot bus: "+m.reg.link.over)
 }
@@ -85,34 +97,41 @@ func (t *tx) tellSetup(m *machine, text string) error {
 	return t.appendLines(m.uuid, []muster.SetupStep{{At: t.now, Text: text}}, 0)
 }
 
+// A held session is one that a machine announced itself over, as far as is known.
+type held struct{ uuid, booter, session, run string }
+
+// heldBy lists the sessions that were announced over a booter up to a place in
+// the feed.
+func (t *tx) heldBy(booter string, upTo int64) (all []held, err error) {
+	err = t.each(linksOf, []any{booter, upTo}, func(scan func(...any) error) error {
+		h := held{booter: booter}
+		err := scan(&h.uuid, &h.session, &h.run)
+		all = append(all, h)
+		return err
+	})
+	return all, err
+}
+
 // settleLinks loses the sessions that a booter should hold and does not.
 func (t *tx) settleLinks(b muster.BooterStatus) error {
 	if b.Run == "" {
 		return nil // it does not say what it holds
 	}
-	lost := map[string]string{}
-	if err := t.each(linksOf, []any{b.Booter, b.Seq}, func(scan func(...any) error) error {
-		var uuid, session, run string
-		if err := scan(&uuid, &session, &run); err != nil {
-			return err
-		}
-		switch {
-		case slices.Contains(b.Sessions, session):
-		case run != b.Run:
-			lost[uuid] = restarted(b.Booter)
-		default:
-			lost[uuid] = fmt.Sprintf("booter %s does not hold its connection any more", b.Booter)
-		}
-		return nil
-	}); err != nil {
+	all, err := t.heldBy(b.Booter, b.Seq)
+	if err != nil {
 		return err
 	}
-	for uuid, why := range lost {
-		m, err := t.load(uuid)
-		if err != nil {
-			return err
+	for _, h := range all {
+		why := fmt.Sprintf("booter %s does not hold its connection any more", b.Booter)
+		switch {
+		case slices.Contains(b.Sessions, h.session):
+			continue
+		case h.run != b.Run:
+			why = restarted(b.Booter)
+		case b.Stopped:
+			why = fmt.Sprintf("booter %s was stopped, which ended the machine's connection to it", b.Booter)
 		}
-		if err := t.lose(m, why, detail{"booter": b.Booter}); err != nil {
+		if err := t.lose(h.uuid, why); err != nil {
 			return err
 		}
 	}
@@ -127,35 +146,30 @@ func restarted(booter string) string {
 // BooterSilence. Call it only once they had the time to speak.
 func (s *Store) LoseSilent(ctx context.Context, now time.Time) (lost int, err error) {
 	since := micro(now.Add(-BooterSilence))
-	silent := func(from source) (uuids []string, err error) {
+	silent := func(from source) (all []held, err error) {
 		err = from.each(linksSilent, []any{since}, func(scan func(...any) error) error {
-			uuids = append(uuids, "")
-			return scan(&uuids[len(uuids)-1])
+			var h held
+			err := scan(&h.uuid, &h.booter)
+			all = append(all, h)
+			return err
 		})
-		return uuids, err
+		return all, err
 	}
-	var any bool
 	if err := s.read(ctx, "looking for silent booters", func(r *reading) error {
 		found, err := silent(r)
-		any = len(found) > 0
+		lost = len(found)
 		return err
-	}); err != nil || !any {
+	}); err != nil || lost == 0 {
 		return 0, err
 	}
 	err = s.write(ctx, "losing the sessions of a silent booter", now, muster.Clock, func(t *tx) error {
-		uuids, err := silent(t)
+		all, err := silent(t)
 		if err != nil {
 			return err
 		}
-		lost = len(uuids)
-		for _, uuid := range uuids {
-			m, err := t.load(uuid)
-			if err != nil {
-				return err
-			}
-			booter := m.reg.link.booter
-			why := fmt.Sprintf("booter %s, which held its connection, has not been heard for %s", booter, BooterSilence)
-			if err := t.lose(m, why, detail{"booter": booter}); err != nil {
+		lost = len(all)
+		for _, h := range all {
+			if err := t.lose(h.uuid, fmt.Sprintf("booter %s, which held its connection, has not been heard for %s", h.booter, BooterSilence)); err != nil {
 				return err
 			}
 		}

@@ -49,6 +49,12 @@ func (s *seen) position(name string) (position, bool) {
 	return p, ok
 }
 
+func (s *seen) forget(booter string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.booters, booter)
+}
+
 // movedBooters takes those that have moved since it was asked last.
 func (s *seen) movedBooters() map[string]position {
 	s.mu.Lock()

@@ -30,7 +30,8 @@ func TestTheSessionRule(t *testing.T) {
 	}
 	withKey := mallory
 	withKey.PublicKey = "another"
-	lost := muster.SessionChange{Lost: "s1", MAC: boxNo(1).mac}
+	lost := muster.SessionChange{Lost: "s1", MAC: boxNo(1).mac, Reason: "its connection from 10.77.0.66 ended"}
+	older := muster.SessionChange{Lost: "s0", MAC: boxNo(1).mac}
 	engines(t, func(t *testing.T, s *Store) {
 		site(t, s)
 		for i, c := range []struct {
@@ -48,7 +49,8 @@ func TestTheSessionRule(t *testing.T) {
 			{"refused newcomer after the take", true, changed(refused), muster.SettingUp},
 			{"newcomer on the bus, not taken", false, changed(mallory), muster.AwaitingSetup},
 			{"newcomer with another key after the take", true, changed(withKey), muster.AwaitingSetup},
-			{"its own session ended, not taken", false, changed(lost), muster.SettingUp},
+			{"its own session ended, not taken", false, changed(lost), muster.AwaitingSetup},
+			{"another session of its name ended, not taken", false, changed(older), muster.SettingUp},
 			{"its own session ended after the take", true, changed(lost), muster.SettingUp},
 		} {
 			b := boxNo(10 + i)

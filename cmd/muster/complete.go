@@ -79,6 +79,15 @@ func imageWords(ctx context.Context, f fleet) ([]string, error) {
 	return words, err
 }
 
+func booterWords(ctx context.Context, f fleet) ([]string, error) {
+	bs, err := f.Booters(ctx)
+	var words []string
+	for _, b := range bs {
+		words = append(words, b.Booter+"\t"+b.Address)
+	}
+	return words, err
+}
+
 func keyWords(ctx context.Context, f fleet) ([]string, error) {
 	ks, err := f.Keys(ctx)
 	var words []string

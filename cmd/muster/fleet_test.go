@@ -62,6 +62,8 @@ type memory struct {
 	slow    bool // installs go on and on
 	watched bool // installs end under the eyes of who watches them
 	outcome string
+	// leaving is why the machine that waits is away, as of each look.
+	leaving []string
 }
 
 func usual() *memory {
@@ -161,6 +163,12 @@ func (m *memory) Registration(_ context.Context, uuid string) (muster.Registrati
 	r, err := m.reg(uuid)
 	if err != nil {
 		return muster.Registration{}, err
+	}
+	if len(m.leaving) > 0 {
+		r.Away, m.leaving = m.leaving[0], m.leaving[1:]
+		if len(m.leaving) == 0 { // it was back, and somebody approved it
+			r.State, r.SetupEpoch, m.watched = muster.SettingUp, 1, true
+		}
 	}
 	if r.State == muster.SettingUp && !m.slow && !m.watched { // the install ends as the knob says
 		if r.State = muster.Approved; m.outcome != "" {
@@ -429,6 +437,19 @@ func (m *memory) VerifyAudit(context.Context) (muster.AuditVerdict, error) {
 }
 
 func (m *memory) Booters(context.Context) ([]muster.BooterStatus, error) { return m.booters, m.up() }
+
+func (m *memory) RemoveBooter(_ context.Context, name string) error {
+	i := slices.IndexFunc(m.booters, func(b muster.BooterStatus) bool { return b.Booter == name })
+	switch {
+	case i < 0:
+		return muster.Problemf(muster.CodeNotFound, "there is no booter %s", name)
+	case !m.booters[i].Stopped:
+		return conflict("reporting", "", "booter %s is not gone: it was last heard 2s ago", name)
+	}
+	m.booters = slices.Delete(m.booters, i, i+1)
+	m.note("remove_booter", "booter/"+name)
+	return nil
+}
 
 func (m *memory) Version(context.Context) (muster.Version, error) {
 	return muster.Version{Version: "1.2.3", Capability: muster.Capability, URL: "https://muster.test:8443"}, m.up()

@@ -87,7 +87,7 @@ for ten, a metadata ticket for six hours.`,
 }
 
 func (a *app) booterCmd() *cobra.Command {
-	return group("booter", "Booters: who serves DHCP, boot files and the boot bus", "", a.booterLs())
+	return group("booter", "Booters: who serves DHCP, boot files and the boot bus", "", a.booterLs(), a.booterRm())
 }
 
 // segment tells what a booter has seen that an operator should look into.
@@ -131,7 +131,7 @@ func (a *app) booterLs() *cobra.Command {
 				}
 				rows := make([][]string, len(bs))
 				for i, b := range bs {
-					rows[i] = []string{dash(b.Booter), fmt.Sprint(b.Seq), fmt.Sprint(len(b.Staged)), fmt.Sprint(b.Held), a.ago(b.LastSeen)}
+					rows[i] = []string{dash(b.Booter), fmt.Sprint(b.Seq), fmt.Sprint(len(b.Staged)), fmt.Sprint(b.Held), a.booterSeen(b)}
 				}
 				grid(w, []string{"BOOTER", "FOLLOWED TO", "STAGED IMAGES", "ON THE BUS", "SEEN"}, rows)
 				for _, b := range bs {
@@ -140,6 +140,43 @@ func (a *app) booterLs() *cobra.Command {
 					}
 					a.segment(w, b)
 				}
+			})
+		}),
+	}
+}
+
+func (a *app) booterSeen(b muster.BooterStatus) string {
+	if b.Stopped {
+		return "stopped " + a.ago(b.LastSeen)
+	}
+	return a.ago(b.LastSeen)
+}
+
+func (a *app) booterRm() *cobra.Command {
+	return &cobra.Command{
+		Use:   "rm BOOTER",
+		Short: "Forget a booter that is gone for good",
+		Long: `Forget a booter that is gone for good: its host died, or another one took its
+place. Nothing waits for it any more: an expunged node's count of booters that
+have confirmed goes without it. The machines that were connected to it count as
+away, and their approvals are void unless the setup had begun.
+
+A booter that was heard within the last 45 seconds is refused, unless its last
+word was that it stops: stop it first, or wait. One that reports again later is a
+booter again. Its keys are not touched: revoke those of a booter that was lost
+or stolen (muster key revoke).
+
+Exit code 4: there is no such booter. 6: it still reports.`,
+		Example: `  muster booter ls
+  muster booter rm rack1`,
+		Args:              names("BOOTER"),
+		ValidArgsFunction: a.completeWith(booterWords),
+		RunE: a.with(func(c *cobra.Command, f fleet, args []string) error {
+			if err := f.RemoveBooter(c.Context(), args[0]); err != nil {
+				return err
+			}
+			return a.show(map[string]string{"booter": args[0], "removed": "true"}, func(w io.Writer) {
+				fmt.Fprintf(w, "booter %s is removed\n", said(args[0]))
 			})
 		}),
 	}

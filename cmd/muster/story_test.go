@@ -168,6 +168,11 @@ func (m *memory) knob(args []string) error {
 		m.traces = map[string]muster.BootTrace{args[1]: heard(args[1])}
 	case "watched":
 		m.watched = true
+	case "stopped": // one more booter, whose last word was that it stops
+		seen := noon.Add(-42 * time.Second)
+		m.booters = append(m.booters, muster.BooterStatus{Booter: args[1], Address: "10.9.0.1", Seq: 5, Staged: []string{}, LastSeen: &seen, Stopped: true})
+	case "away": // at each look it is away again, or back, and in the end it is approved
+		m.leaving = []string{args[1], args[1], "", ""}
 	case "slow":
 		m.slow = true
 	case "twin": // a second machine with the same serial number
