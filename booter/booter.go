@@ -322,6 +322,7 @@ func (b *Booter) Run(ctx context.Context) error {
 	<-ctx.Done()
 	b.Close()
 	work.Wait()
+	b.reportEnd()
 	b.log.Info("ended", "booter", b.cfg.Name, "counters", b.Counters())
 	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		return err

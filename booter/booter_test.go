@@ -1,6 +1,7 @@
 package booter
 
 import (
+	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"muster.internal"
+	"muster.internal/bus"
 	"muster.internal/dhcp"
 )
 
@@ -382,4 +384,48 @@ func TestSilencesAreRateLimited(t *testing.T) {
 	if got := tl.snapshot(); got["dhcp_silent_unknown"] != 1101 || got["logs_suppressed"] != 1001-silenceBurst {
 		t.Errorf("%v", got)
 	}
+}
+
+// TestLastWord: a booter that was told to stop says that it does, and that it
+// holds no machine's connection any more.
+func TestLastWord(t *testing.T) {
+	p := newPlane()
+	r := enrolled(1, nil)
+	r.State, r.Address = muster.Enrolling, "127.0.0.1"
+	p.set(r)
+	cfg := loopback(t, p)
+	cfg.Enroll = newFakeControl()
+	b, stop := run(t, cfg)
+	until(t, "the record is known, and a first report made", func() bool {
+		_, ok := b.Directory().Record(r.MAC)
+		return ok && p.lastStatus().Run != ""
+	})
+	if first := p.lastStatus(); first.Stopped {
+		t.Errorf("it says that it stops as it starts: %+v", first)
+	}
+	conn, err := bus.Dial(t.Context(), bus.Options{Addr: fmt.Sprintf("127.0.0.1:%d", b.Ports().Bus), User: cfg.BusUser, Password: cfg.BusPassword, UUID: uuidA, MAC: r.MAC})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	until(t, "it holds the machine's session", func() bool { return len(b.status().Sessions) == 1 })
+	stop()
+	last := p.lastStatus()
+	if !last.Stopped || len(last.Sessions) != 0 || last.Run == "" || last.Run != b.bus.run || last.Booter != cfg.Name {
+		t.Errorf("its last word: %+v", last)
+	}
+	// It is no failure that it cannot be told.
+	b2, stop := run(t, loopback(t, p))
+	until(t, "the next run reports", func() bool { return p.lastStatus().Run == b2.bus.run })
+	p.do(func() { p.down = true })
+	stop()
+	if last := p.lastStatus(); last.Stopped {
+		t.Errorf("told although it could not be: %+v", last)
+	}
+}
+
+func (p *plane) lastStatus() muster.BooterStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.status
 }

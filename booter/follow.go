@@ -24,6 +24,7 @@ const (
 	feedPause   = 200 * time.Millisecond // between questions at least, when the answers come at once
 	cachePause  = 2 * time.Second        // between writes of the cache at least
 	reportEvery = 10 * time.Second       // on average; store.BooterSilence is some times as long
+	lastWord    = 3 * time.Second        // that it may take to say that we stop
 	maxLoops    = 1000
 	tellEvery   = 20 // failures in a row between lines in the log
 	// catchUp is how long a start waits for the first answer; firmware asks for
@@ -175,6 +176,19 @@ func (b *Booter) reportStatus(ctx context.Context) error {
 			return nil
 		}
 		t.Stop()
+	}
+}
+
+// reportEnd tells the control plane, once nothing is served any more, that what
+// this run held is over. If it cannot be told now, the next run's report or our
+// silence tells.
+func (b *Booter) reportEnd() {
+	call, cancel := context.WithTimeout(context.Background(), lastWord)
+	defer cancel()
+	s := b.status()
+	s.Stopped = true
+	if err := b.cfg.Control.ReportBooter(call, s); err != nil {
+		b.log.Warn("the control plane could not be told that the booter stops; it will notice", "error", err)
 	}
 }
 
