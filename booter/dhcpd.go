@@ -84,21 +84,26 @@ func (r *responder) way(src netip.AddrPort) dhcp.Route {
 // A voice sends answers from one socket.
 type voice struct {
 	b     *Booter
-	conn  *net.UDPConn
+	conn  *quickMessages
 	port  uint16
 	bound bool // to one address, which the kernel sends from
 	oob   []byte
 }
 
 // serveDHCP answers on one socket until it is closed. One goroutine is enough:
-// an answer takes less time than the two system calls around it.
+// an answer takes less time than the two system calls around it, and these never
+// wait.
 func (b *Booter) serveDHCP(ctx context.Context, conn *net.UDPConn, atPXE bool) error {
 	r := newResponder(b, atPXE)
 	at := conn.LocalAddr().(*net.UDPAddr)
-	v := &voice{b: b, conn: conn, port: uint16(at.Port), bound: !at.IP.IsUnspecified(), oob: make([]byte, 0, 64)}
+	quick, err := newQuickMessages(conn)
+	if err != nil {
+		return err
+	}
+	v := &voice{b: b, conn: quick, port: uint16(at.Port), bound: !at.IP.IsUnspecified(), oob: make([]byte, 0, 64)}
 	in, oob := make([]byte, dhcp.MaxSize+1), make([]byte, 128)
 	for {
-		n, on, _, src, err := conn.ReadMsgUDPAddrPort(in, oob)
+		n, on, src, err := quick.Read(in, oob)
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil
@@ -141,7 +146,7 @@ func (v *voice) say(out []byte, way dhcp.Route, m dhcp.MAC, index int) error {
 		}
 		v.oob = departure(v.oob, b.cfg.Address, index)
 	}
-	_, _, err := v.conn.WriteMsgUDPAddrPort(out, v.oob, way.To)
+	err := v.conn.Write(out, v.oob, way.To)
 	if errors.Is(err, syscall.ENOBUFS) { // the interface is behind: the client asks again
 		return nil
 	}

@@ -2,8 +2,11 @@ package booter
 
 import (
 	"net"
+	"net/netip"
 	"syscall"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // A quickConn is a connected UDP socket whose system calls the runtime's
@@ -56,6 +59,83 @@ func (q *quickConn) Write(b []byte) error {
 func (q *quickConn) call(number, fd uintptr) bool {
 	for {
 		n, _, errno := syscall.RawSyscall(number, fd, uintptr(unsafe.Pointer(&q.b[0])), uintptr(len(q.b)))
+		switch errno {
+		case 0:
+			q.n, q.err = int(n), nil
+		case syscall.EINTR:
+			continue
+		case syscall.EAGAIN:
+			return false
+		default:
+			q.n, q.err = 0, errno
+		}
+		return true
+	}
+}
+
+// A quickMessages is the same for a UDP socket over IPv4 that is not connected,
+// with control messages. It is for one user at a time, too.
+type quickMessages struct {
+	raw           syscall.RawConn
+	receive, send func(fd uintptr) bool
+
+	head unix.Msghdr // of the call under way, and what came of it
+	part unix.Iovec
+	far  unix.RawSockaddrInet4
+	n    int
+	err  error
+}
+
+func newQuickMessages(c *net.UDPConn) (*quickMessages, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	q := &quickMessages{raw: raw}
+	q.receive = func(fd uintptr) bool { return q.call(unix.SYS_RECVMSG, fd) }
+	q.send = func(fd uintptr) bool { return q.call(unix.SYS_SENDMSG, fd) }
+	return q, nil
+}
+
+// Read waits for a datagram; on is the length of its control messages. Neither b
+// nor oob may be empty.
+func (q *quickMessages) Read(b, oob []byte) (n, on int, from netip.AddrPort, err error) {
+	q.prepare(b, oob)
+	if err := q.raw.Read(q.receive); err != nil {
+		return 0, 0, netip.AddrPort{}, err
+	}
+	from = netip.AddrPortFrom(netip.AddrFrom4(q.far.Addr), network16(q.far.Port))
+	return q.n, int(q.head.Controllen), from, q.err
+}
+
+// Write sends a datagram; b must not be empty.
+func (q *quickMessages) Write(b, oob []byte, to netip.AddrPort) error {
+	if !to.Addr().Is4() {
+		return syscall.EDESTADDRREQ
+	}
+	q.prepare(b, oob)
+	q.far = unix.RawSockaddrInet4{Family: unix.AF_INET, Port: network16(to.Port()), Addr: to.Addr().As4()}
+	if err := q.raw.Write(q.send); err != nil {
+		return err
+	}
+	return q.err
+}
+
+func (q *quickMessages) prepare(b, oob []byte) {
+	q.part.Base = &b[0]
+	q.part.SetLen(len(b))
+	q.head = unix.Msghdr{Name: (*byte)(unsafe.Pointer(&q.far)), Namelen: unix.SizeofSockaddrInet4, Iov: &q.part}
+	q.head.SetIovlen(1)
+	if len(oob) > 0 {
+		q.head.Control = &oob[0]
+		q.head.SetControllen(len(oob))
+	}
+}
+
+// call is as that of a quickConn.
+func (q *quickMessages) call(number, fd uintptr) bool {
+	for {
+		n, _, errno := syscall.RawSyscall(number, fd, uintptr(unsafe.Pointer(&q.head)), 0)
 		switch errno {
 		case 0:
 			q.n, q.err = int(n), nil
