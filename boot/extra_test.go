@@ -15,7 +15,7 @@ func TestExtra(t *testing.T) {
 	for _, kind := range []muster.ImageKind{muster.LinuxImage, muster.SmartOSImage} {
 		for _, mode := range []Mode{Enroll, Node, Rescue} {
 			d, r := decided(t, kind, mode)
-			b, err := RenderWith(d, r, site(), now, x)
+			b, err := Render(d, r, site(), now, x)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -30,7 +30,7 @@ func TestExtra(t *testing.T) {
 	}
 	d, r := decided(t, muster.SmartOSImage, Node)
 	for _, bad := range []string{"|", "&", "\n", "'", `"`, ",", "=", " ", "{", "\\"} {
-		if _, err := RenderWith(d, r, site(), now, Extra{RootShadow: shadow + bad}); err == nil || strings.Contains(err.Error(), shadow) {
+		if _, err := Render(d, r, site(), now, Extra{RootShadow: shadow + bad}); err == nil || strings.Contains(err.Error(), shadow) {
 			t.Errorf("a hash with %q: %v", bad, err)
 		}
 	}

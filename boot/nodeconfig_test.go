@@ -242,7 +242,7 @@ func TestNodeConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, "node.config", string(got))
-	script, err := Render(d, r, site(), now)
+	script, err := Render(d, r, site(), now, Extra{})
 	if err != nil || strings.Count(string(script), "/node.config type=file name=node.config ") != 1 || strings.Count(string(script), "/node.config.hash type=hash name=node.config ") != 1 {
 		t.Errorf("%v\n%s", err, script)
 	}
@@ -251,11 +251,11 @@ func TestNodeConfig(t *testing.T) {
 		t.Errorf("%v\n%s", err, n)
 	}
 	d.NodeConfig["x"] = "it's"
-	if _, err := Render(d, r, site(), now); err == nil || !strings.Contains(err.Error(), "value of x") {
+	if _, err := Render(d, r, site(), now, Extra{}); err == nil || !strings.Contains(err.Error(), "value of x") {
 		t.Errorf("a policy from before the gate: %v", err)
 	}
 	d.Mode = Rescue
-	if script, err := Render(d, r, site(), now); err != nil || strings.Contains(string(script), "node.config") {
+	if script, err := Render(d, r, site(), now, Extra{}); err != nil || strings.Contains(string(script), "node.config") {
 		t.Errorf("a rescue needs none of it: %v\n%s", err, script)
 	}
 	if got, err := NodeConfig(Decision{}); err != nil || got != nil {

@@ -121,6 +121,3 @@ func (s Quirks) String() string {
 	}
 	return strings.Join(names, ",")
 }
-
-// AllQuirks are the table's rows.
-func AllQuirks() []Quirk { return append([]Quirk(nil), quirkRows[:]...) }

@@ -44,7 +44,7 @@ func TestQuirksHaveTheirPackets(t *testing.T) {
 	}
 	e := env(bothArches(linuxImage("enroll-1", "a")))
 	var out strings.Builder
-	for i, row := range AllQuirks() {
+	for i, row := range quirkRows {
 		if !unclaimed[row.Name] {
 			t.Errorf("quirk %s has no packet in testdata/quirks", row.Name)
 			continue

@@ -79,12 +79,6 @@ reboot
 `)
 }
 
-// Render writes the boot script for a decision to serve. Every value that ends
-// up in it has passed the charset gate, else there is no script.
-func Render(d Decision, rec *muster.BootRecord, s Site, now time.Time) ([]byte, error) {
-	return RenderWith(d, rec, s, now, Extra{})
-}
-
 // OncePath is below what a machine finds, by its nonce, what is handed to one
 // boot of it.
 const OncePath = "once/"
@@ -112,8 +106,9 @@ func ValidShadow(hash string) bool {
 	return true
 }
 
-// RenderWith is Render for a boot that carries something.
-func RenderWith(d Decision, rec *muster.BootRecord, s Site, now time.Time, x Extra) ([]byte, error) {
+// Render writes the boot script for a decision to serve. Every value that ends
+// up in it has passed the charset gate, else there is no script.
+func Render(d Decision, rec *muster.BootRecord, s Site, now time.Time, x Extra) ([]byte, error) {
 	if !d.Serve || d.Image == nil || d.Variant == nil {
 		return nil, fmt.Errorf("machine %s has no image to boot", d.MAC)
 	}

@@ -6,9 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"muster.internal"
 	"muster.internal/dhcp"
-	"pgregory.net/rapid"
 )
 
 func site() Site {
@@ -27,7 +28,7 @@ func TestRender(t *testing.T) {
 		for _, mode := range []Mode{Enroll, Node, Rescue} {
 			t.Run(string(kind)+" "+mode.String(), func(t *testing.T) {
 				d, r := decided(t, kind, mode)
-				got, err := Render(d, r, site(), now)
+				got, err := Render(d, r, site(), now, Extra{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -130,7 +131,7 @@ func TestGate(t *testing.T) {
 			d, r := decided(t, muster.LinuxImage, Node)
 			s := site()
 			f(&d, r, &s)
-			if got, err := Render(d, r, s, now); err == nil {
+			if got, err := Render(d, r, s, now, Extra{}); err == nil {
 				t.Errorf("%s %q got through:\n%s", where, v, got)
 			}
 		}
@@ -150,7 +151,7 @@ func TestImagesMayNotHarmPools(t *testing.T) {
 		i.Variants[0].Args = []string{a}
 		e := d
 		e.Image, e.Variant = &i, &i.Variants[0]
-		if _, err := Render(e, r, site(), now); err == nil {
+		if _, err := Render(e, r, site(), now, Extra{}); err == nil {
 			t.Errorf("%s got through", a)
 		}
 	}
@@ -198,7 +199,7 @@ func TestNothingBreaksOutOfAScript(t *testing.T) {
 		if e := Decide(Request{Via: HTTP, MAC: mac, Want: Script}, NewMachine(r), NewPolicy(policy()), env(d.Image)); !e.Serve {
 			return
 		}
-		got, err := Render(d, r, s, now)
+		got, err := Render(d, r, s, now, Extra{})
 		if err != nil {
 			return
 		}

@@ -43,7 +43,7 @@ func TestProperties(t *testing.T) {
 	} {
 		d, r := decided(t, muster.SmartOSImage, Node)
 		r.KernelArgs = []string{arg}
-		got, err := Render(d, r, site(), now)
+		got, err := Render(d, r, site(), now, Extra{})
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v, want %q", arg, err, want)
 		}
@@ -63,7 +63,7 @@ func TestStockAgentsParameters(t *testing.T) {
 	}
 	for _, mode := range []Mode{Enroll, Node, Rescue} {
 		d, r := decided(t, muster.SmartOSImage, mode)
-		got, err := Render(d, r, site(), now)
+		got, err := Render(d, r, site(), now, Extra{})
 		if err != nil {
 			t.Fatal(err)
 		}

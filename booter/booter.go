@@ -232,9 +232,6 @@ func (b *Booter) Ports() Ports {
 	return p
 }
 
-// Address is the booter's, as machines see it.
-func (b *Booter) Address() netip.Addr { return b.cfg.Address }
-
 // Directory is what the booter knows of machines.
 func (b *Booter) Directory() *Directory { return b.dir }
 

@@ -131,13 +131,6 @@ func (d *Directory) Seq() int64 {
 	return d.seq
 }
 
-// Policy returns the boot policy.
-func (d *Directory) Policy() *muster.BootPolicy {
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	return d.policy.BootPolicy
-}
-
 // lookup finds a machine; nil: unknown.
 func (d *Directory) lookup(m dhcp.MAC) *boot.Machine {
 	r, _ := d.judgedBy(m)

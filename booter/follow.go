@@ -26,18 +26,32 @@ const (
 	reportEvery = 10 * time.Second       // on average; store.BooterSilence is some times as long
 	lastWord    = 3 * time.Second        // that it may take to say that we stop
 	maxLoops    = 1000
-	tellEvery   = 20 // failures in a row between lines in the log
 	// catchUp is how long a start waits for the first answer; firmware asks for
 	// much longer than that.
 	catchUp = 3 * time.Second
 )
+
+// tellEvery is how many failures in a row there are to a line in the log.
+const tellEvery = 20
+
+// failures are the calls to the control plane that failed in a row.
+type failures int
+
+// another counts one more. Tell: the log should have it; rest: before the next
+// attempt.
+func (f *failures) another() (tell bool, rest time.Duration) {
+	tell, rest = *f%tellEvery == 0, backoff(int(*f))
+	*f++
+	return tell, rest
+}
 
 // follow keeps the directory up to date with the control plane's change feed.
 // It begins with everything: the cache may be older than the control plane's
 // memory, or of another control plane. After the first answer, or the first
 // failure, it calls asked.
 func (b *Booter) follow(ctx context.Context, asked func()) error {
-	after, failed := int64(0), 0
+	var after int64
+	var failed failures
 	for ctx.Err() == nil {
 		began := time.Now()
 		call, cancel := context.WithTimeout(ctx, feedTimeout)
@@ -47,17 +61,17 @@ func (b *Booter) follow(ctx context.Context, asked func()) error {
 			if ctx.Err() != nil {
 				break
 			}
-			if failed%tellEvery == 0 {
+			tell, rest := failed.another()
+			if tell {
 				b.log.Warn("the control plane does not answer; known machines are served from memory meanwhile", "error", err)
 			}
-			failed++
 			b.tally.add(countFeedErrors)
 			asked()
-			pause(ctx, backoff(failed-1))
+			pause(ctx, rest)
 			continue
 		}
 		if failed > 0 {
-			b.log.Info("the control plane answers again", "attempts", failed)
+			b.log.Info("the control plane answers again", "attempts", int(failed))
 			failed = 0
 		}
 		if f.Seq < after { // it was restored to an earlier state
@@ -152,18 +166,17 @@ func (b *Booter) loops() []muster.LoopingMachine {
 // was staged, and every ten seconds: what it does not say for long is taken for
 // lost.
 func (b *Booter) reportStatus(ctx context.Context) error {
-	failed := 0
+	var failed failures
 	for {
 		call, cancel := context.WithTimeout(ctx, feedTimeout)
 		err := b.cfg.Control.ReportBooter(call, b.status())
 		cancel()
 		next := reportEvery/2 + rand.N(reportEvery)
 		if err != nil && ctx.Err() == nil {
-			if failed%tellEvery == 0 {
+			var tell bool
+			if tell, next = failed.another(); tell {
 				b.log.Warn("the booter's status could not be reported; it is tried again", "error", err)
 			}
-			failed++
-			next = backoff(failed - 1)
 		} else {
 			failed = 0
 		}

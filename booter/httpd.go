@@ -170,7 +170,7 @@ func (b *Booter) script(w http.ResponseWriter, r *http.Request, m dhcp.MAC) {
 	if !ok {
 		return
 	}
-	s, err := boot.RenderWith(d, rec, b.site, b.now(), b.extra(r, m, &d, rec))
+	s, err := boot.Render(d, rec, b.site, b.now(), b.extra(r, m, &d, rec))
 	if err != nil {
 		b.traces.done(trace, "failed", 0, b.now())
 		b.tally.add(countRenderErrors)

@@ -3,7 +3,6 @@ package booter
 import (
 	"context"
 	"log/slog"
-	"net"
 	"slices"
 	"sync"
 	"time"
@@ -36,7 +35,7 @@ type sightings struct {
 	seen    map[dhcp.MAC]*sighted
 	strange int        // of seen, without a record when it was seen
 	queue   []dhcp.MAC // those that are due
-	links   map[int]string
+	links   interfaceNames
 	more    chan struct{}
 }
 
@@ -53,7 +52,7 @@ type sighted struct {
 
 func newSightings(booter string, control muster.ForBooter, dir *Directory, log *slog.Logger, t *tally) *sightings {
 	return &sightings{booter: booter, control: control, dir: dir, log: log, tally: t,
-		seen: map[dhcp.MAC]*sighted{}, links: map[int]string{}, more: make(chan struct{}, 1)}
+		seen: map[dhcp.MAC]*sighted{}, links: interfaceNames{}, more: make(chan struct{}, 1)}
 }
 
 // packet notes a DHCP request. Known: there is a record.
@@ -80,7 +79,7 @@ func (s *sightings) packet(p *dhcp.Packet, q *boot.Request, d *boot.Decision, kn
 	}
 	e.Class = clip(p.Get(dhcp.OptClassID), 64)
 	e.CircuitID = clip(p.RelaySub(dhcp.RelayCircuitID), 64)
-	e.Giaddr, e.Interface = "", s.link(index)
+	e.Giaddr, e.Interface = "", s.links.name(index)
 	if !p.GIAddr.IsUnspecified() {
 		e.Giaddr = p.GIAddr.String()
 	}
@@ -166,25 +165,10 @@ func (s *sightings) due(m dhcp.MAC, e *sighted) {
 	poke(s.more)
 }
 
-// link is an interface's name.
-func (s *sightings) link(index int) string {
-	if index == 0 {
-		return ""
-	}
-	name, ok := s.links[index]
-	if !ok {
-		if i, err := net.InterfaceByIndex(index); err == nil {
-			name = i.Name
-		}
-		s.links[index] = name
-	}
-	return name
-}
-
 // run tells until ctx ends. A call that fails is tried again with what is then
 // the latest.
 func (s *sightings) run(ctx context.Context) error {
-	failed := 0
+	var failed failures
 	for {
 		macs, batch := s.take()
 		if len(batch) == 0 {
@@ -209,11 +193,11 @@ func (s *sightings) run(ctx context.Context) error {
 			return nil
 		}
 		s.tally.add(countSightingErrors)
-		if failed%tellEvery == 0 {
+		tell, rest := failed.another()
+		if tell {
 			s.log.Warn("machines seen on the wire could not be reported; they are reported again", "machines", len(batch), "error", err)
 		}
-		failed++
-		if !pause(ctx, backoff(failed-1)) {
+		if !pause(ctx, rest) {
 			return nil
 		}
 	}

@@ -96,3 +96,20 @@ func segment(c *net.UDPConn, n int) error {
 	}
 	return set
 }
+
+// interfaceNames remembers what interfaces are called, by index.
+type interfaceNames map[int]string
+
+func (n interfaceNames) name(index int) string {
+	if index == 0 {
+		return ""
+	}
+	name, ok := n[index]
+	if !ok {
+		if i, err := net.InterfaceByIndex(index); err == nil {
+			name = i.Name
+		}
+		n[index] = name
+	}
+	return name
+}

@@ -3,7 +3,6 @@ package booter
 import (
 	"context"
 	"log/slog"
-	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -44,7 +43,7 @@ type traces struct {
 	queue    []*traced // those that are due to be told
 	more     chan struct{}
 
-	links map[int]string // of run alone: interfaces by index
+	links interfaceNames // of run alone
 }
 
 // traced is one machine. Its memory goes to another one when it was not heard
@@ -85,7 +84,7 @@ type handle struct {
 
 func newTraces(booter string, control muster.ForBooter, log *slog.Logger, t *tally) *traces {
 	return &traces{booter: booter, control: control, log: log, tally: t, machines: map[dhcp.MAC]*traced{},
-		known: recent{most: tracedKnown}, strange: recent{most: tracedStrange}, more: make(chan struct{}, 1), links: map[int]string{}}
+		known: recent{most: tracedKnown}, strange: recent{most: tracedStrange}, more: make(chan struct{}, 1), links: interfaceNames{}}
 }
 
 // packet notes a DHCP message and its answer; nil: silence.
@@ -259,7 +258,7 @@ func (r *recent) remove(m *traced) {
 // run tells until ctx ends: one batch a second at most, each machine at most
 // every two. What could not be told is told later, as it is then.
 func (t *traces) run(ctx context.Context) error {
-	failed := 0
+	var failed failures
 	for {
 		batch, left := t.take(time.Now())
 		if len(batch) == 0 && !left {
@@ -283,12 +282,11 @@ func (t *traces) run(ctx context.Context) error {
 				return nil
 			default:
 				t.tally.add(countTraceErrors)
-				if failed%tellEvery == 0 {
+				var tell bool
+				if tell, wait = failed.another(); tell {
 					t.log.Warn("what passed between machines and this booter could not be told; it is told again", "machines", len(batch), "error", err)
 				}
 				t.again(batch)
-				wait = backoff(failed)
-				failed++
 			}
 		}
 		if !pause(ctx, wait) {
@@ -361,7 +359,7 @@ func (t *traces) tell(mac dhcp.MAC, steps []exchange) muster.BootTrace {
 	for i := range steps {
 		e := &steps[i]
 		s := muster.BootStep{First: e.first.UTC(), At: e.at.UTC(), Count: e.count, Via: e.via.String(), Asked: e.asked, Source: e.src.String(),
-			Interface: t.link(e.index), BootVerdict: e.d.Verdict(), Outcome: e.outcome, Sent: e.sent, Size: e.size, Millis: e.took.Milliseconds()}
+			Interface: t.links.name(e.index), BootVerdict: e.d.Verdict(), Outcome: e.outcome, Sent: e.sent, Size: e.size, Millis: e.took.Milliseconds()}
 		if e.via == boot.DHCP {
 			s.Asked, s.Packet, s.Answer = e.typ.String(), e.packet, e.out
 			if len(e.out) > 0 {
@@ -374,18 +372,4 @@ func (t *traces) tell(mac dhcp.MAC, steps []exchange) muster.BootTrace {
 		}
 	}
 	return b
-}
-
-func (t *traces) link(index int) string {
-	if index == 0 {
-		return ""
-	}
-	name, ok := t.links[index]
-	if !ok {
-		if i, err := net.InterfaceByIndex(index); err == nil {
-			name = i.Name
-		}
-		t.links[index] = name
-	}
-	return name
 }

@@ -27,9 +27,6 @@ type Evidence struct {
 // Evidence draws the evidence from what a machine said of itself.
 func (f Facts) Evidence() Evidence { return builtin.Evidence(f) }
 
-// EvidenceOf draws the evidence from what is known of a registered machine.
-func EvidenceOf(r muster.Registration) Evidence { return builtin.EvidenceOf(r) }
-
 // Outcome is a judgement's name.
 type Outcome string
 

@@ -286,12 +286,8 @@ func (l *lifecycle) targets(s *State, i *Info, member int) func(yield func(int) 
 	}
 }
 
-// Allowed lists what by may raise about a subject in s, the outside facts
+// allowed lists what by may raise about a subject in s, the outside facts
 // permitting, without what has been done already.
-func Allowed(s State, by Actor, on Subject, member int) []muster.Event {
-	return table.allowed(&s, by, on, member)
-}
-
 func (r *rules) allowed(s *State, by Actor, on Subject, member int) (es []muster.Event) {
 	for i := range r.events {
 		info := &r.events[i]

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,7 +82,7 @@ func (s *segment) HTTP(_ context.Context, url string) ([]byte, error) {
 			s.started = true
 			return nil, errors.New("404") // asked again after a while
 		}
-		return boot.Render(d, s.rec, site, s.env().Now)
+		return boot.Render(d, s.rec, site, s.env().Now, boot.Extra{})
 	}
 	f, ok := d.Find(rest)
 	if !ok {
@@ -117,7 +118,7 @@ func TestFirmwareBootsWhatTheDecisionServes(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", k, err, strings.Join(s.said, "\n"))
 		}
-		if string(b.Kernel) != "KERNEL" || string(b.Initrd) != "INITRD" || b.Arg("muster.mode") != "enroll" || b.Arg("muster.ip") != "10.77.0.101/24" {
+		if string(b.Kernel) != "KERNEL" || string(b.Initrd) != "INITRD" || !slices.Contains(b.Args, "muster.mode=enroll") || !slices.Contains(b.Args, "muster.ip=10.77.0.101/24") {
 			t.Errorf("%s booted %+v", k, b)
 		}
 		all := strings.Join(s.asked, "\n")

@@ -38,21 +38,3 @@ type Boot struct {
 	Kernel, Initrd []byte
 	Args           []string // the kernel's command line
 }
-
-// Arg returns the value of a kernel argument name=value; the last one counts.
-func (b Boot) Arg(name string) string {
-	v := ""
-	for _, a := range b.Args {
-		if rest, ok := cutArg(a, name); ok {
-			v = rest
-		}
-	}
-	return v
-}
-
-func cutArg(arg, name string) (string, bool) {
-	if len(arg) > len(name) && arg[:len(name)] == name && arg[len(name)] == '=' {
-		return arg[len(name)+1:], true
-	}
-	return "", false
-}
