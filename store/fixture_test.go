@@ -10,8 +10,12 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"muster.internal"
+	"muster.internal/lifecycle"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files; a schema's fixture is only ever added")
@@ -226,4 +230,67 @@ func fillMore(t testing.TB, s *Store) {
 	meddle(t, s, "INSERT INTO moves VALUES ('m1', 'p1', 'n-gone', '"+node+"', 'done', 1, 2)")
 	meddle(t, s, "INSERT INTO foreign_workloads VALUES ('"+boxNo(1).uuid+"', 'vm', 'theirs', 1, NULL, '')")
 	meddle(t, s, "INSERT INTO machines_apart VALUES ('"+boxNo(1).uuid+"', '"+boxNo(8).uuid+"')")
+}
+
+// lookAt is the machine as the rows see it, and its boot records.
+func lookAt(t testing.TB, s *Store, uuid string) (st lifecycle.State, m *machine) {
+	t.Helper()
+	if err := s.snapshot(t.Context(), "looking", func(r *reading) (err error) {
+		m, err = findMachine(r, uuid)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return m.look(), m
+}
+
+// rowsSay compares the stored machine with what the rows make of before.
+func rowsSay(t testing.TB, s *Store, before lifecycle.State, uuid string, f lifecycle.Facts, events ...muster.Event) {
+	t.Helper()
+	want := before
+	for _, e := range events {
+		var err error
+		if want, err = lifecycle.Apply(want, e, -1, f); err != nil {
+			t.Fatalf("%s: %v", e, err)
+		}
+	}
+	have, _ := lookAt(t, s, uuid)
+	// Which disks a plan names is not the rows' to say.
+	for _, st := range []*lifecycle.State{&want, &have} {
+		for i := range st.Disks {
+			st.Disks[i].Planned = false
+		}
+	}
+	if diff := cmp.Diff(want, have); diff != "" {
+		t.Errorf("after %v (-rows +stored):\n%s", events, diff)
+	}
+	healthy(t, s)
+}
+
+var nothing = lifecycle.Facts{NothingPlaced: true, NoReservation: true, NoMove: true, Acknowledged: true, EnrollmentPI: true, Inventory: true, NothingRuns: true}
+
+// member brings a machine to approved, refreshed, with its node in service.
+func member(t testing.TB, s *Store, b box, now time.Time) kept {
+	t.Helper()
+	awaiting(t, s, b, now)
+	k := install(t, s, b, now)
+	c := must[muster.Caller](t)(s.Authenticate(t.Context(), now, k.APIKey, ""))
+	must[muster.Registration](t)(s.Refresh(t.Context(), now, c, muster.RefreshRequest{Epoch: 1, Sysinfo: b.sysinfo(), Version: "1"}))
+	if _, m := lookAt(t, s, b.uuid); m.node.State != muster.NodeInService {
+		t.Fatalf("node: %+v", m.node)
+	}
+	return k
+}
+
+func (s *Store) mustTick(t testing.TB, now time.Time) {
+	t.Helper()
+	if _, err := s.Expire(t.Context(), now); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// place writes a placement as the planner will.
+func place(t testing.TB, s *Store, node, id, kind, state string) {
+	t.Helper()
+	meddle(t, s, fmt.Sprintf("INSERT INTO placements (placement_id, node_id, disk_id, module, kind, state, created_at, seq) VALUES ('%s', '%s', '', 'web', '%s', '%s', 1, 1)", id, node, kind, state))
 }
