@@ -224,7 +224,7 @@ func fillMore(t testing.TB, s *Store) {
 	}
 	member(t, s, boxNo(4), start)
 	gone := must[muster.Registration](t)(s.Registration(ctx, boxNo(4).uuid))
-	must[muster.NodeDetail](t)(s.ExpungeNode(ctx, start, ada, gone.NodeID, muster.Expunge{Confirm: gone.ServerUUID}))
+	must[muster.NodeDetail](t)(s.ExpungeNode(ctx, start, ada, gone.NodeID, muster.Expunge{Confirm: gone.ServerUUID, Reason: "its board is broken"}))
 	node := must[muster.Registration](t)(s.Registration(ctx, boxNo(1).uuid)).NodeID
 	place(t, s, node, "p1", "service", "placed")
 	meddle(t, s, "INSERT INTO moves VALUES ('m1', 'p1', 'n-gone', '"+node+"', 'done', 1, 2)")
