@@ -87,6 +87,7 @@ func TestRemoveBooter(t *testing.T) {
 		if got := strings.Join(confirmed(), ", "); got != "b1 has not, b2 has" {
 			t.Errorf("confirmed: %s", got)
 		}
+		s.Followed(now.Add(-BooterSilence), "b1", head) // what it confirmed goes with it
 		if err := s.RemoveBooter(ctx, now, ada, "b1"); err != nil {
 			t.Fatal(err)
 		}
@@ -130,5 +131,36 @@ func TestRemoveBooter(t *testing.T) {
 			t.Errorf("in the end: %s", got)
 		}
 		healthy(t, s)
+	})
+}
+
+// TestLoseSilent: a session is lost when neither its booter nor its machine was
+// heard for long, whether the machine waits or is being set up.
+func TestLoseSilent(t *testing.T) {
+	engines(t, func(t *testing.T, s *Store) {
+		ctx := t.Context()
+		site(t, s)
+		waits, taken, late := boxNo(1), boxNo(2), boxNo(3)
+		awaiting(t, s, waits, start)
+		awaiting(t, s, taken, start)
+		must[muster.SetupGrant](t)(s.ApproveSetup(ctx, start, ada, taken.uuid, approval(t, s, taken, start)))
+		var k kept
+		must[muster.TakenBundle](t)(s.TakeBundle(ctx, start, booterCaller, taken.uuid, muster.TakeRequest{Epoch: 1, Session: "s1"}, k.seal))
+		heard := start.Add(30 * time.Second)
+		if err := s.ReportBooter(ctx, heard, booterCaller, muster.BooterStatus{Booter: "b1"}); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct {
+			after time.Duration
+			lost  int
+		}{{44 * time.Second, 0}, {46 * time.Second, 2}, {47 * time.Second, 0}} {
+			awaiting(t, s, late, heard.Add(40*time.Second)) // this one was heard since
+			if n := must[int](t)(s.LoseSilent(ctx, heard.Add(c.after))); n != c.lost {
+				t.Errorf("%s after the booter's report %d sessions were lost, want %d", c.after, n, c.lost)
+			}
+		}
+		if r := must[muster.Registration](t)(s.Registration(ctx, late.uuid)); r.Away != "" {
+			t.Errorf("the machine that was heard since is away: %s", r.Away)
+		}
 	})
 }
