@@ -30,8 +30,9 @@ type Resources interface {
 	Run(a *resource.Action) error
 	// Keep copies an original before it is taken over, durably, and tells where.
 	Keep(ref resource.Ref) (string, error)
-	// Remove removes what the host made, Stop ends a service, Restore gives
-	// back what was there before it was adopted.
+	// Remove removes what the host made, and what a crash left of making it;
+	// Stop ends a service, Restore gives back what was there before it was
+	// adopted.
 	Remove(ref resource.Ref) error
 	Stop(ref resource.Ref) error
 	Restore(o resource.Owned) error

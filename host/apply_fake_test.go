@@ -127,6 +127,9 @@ func (m *machine) Keep(ref resource.Ref) (string, error) {
 }
 
 func (m *machine) Remove(ref resource.Ref) error {
+	if m.there[ref] == nil && m.left >= 0 {
+		return nil // there is nothing to do
+	}
 	return m.effect(ref, "remove", func() { delete(m.there, ref) })
 }
 

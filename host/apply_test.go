@@ -262,6 +262,13 @@ func TestAction(t *testing.T) {
 	if m.done["migrate"] != 2 {
 		t.Errorf("it ran %d times", m.done["migrate"])
 	}
+	// One that was cut short by hand, and says that it is done, is the link's.
+	l.now["action:migrate"] = resource.Owned{Ref: "action:migrate", Applied: resource.State{"command": "x"}, Begun: true, Local: true}
+	expect(t, apply(t, m, l, strings.Replace(text, `"command"`, `"unless":["x"],"command"`, 1)), "ok", "ok action:migrate")
+	if o := l.now["action:migrate"]; o.Begun || o.Local {
+		t.Errorf("%+v", o)
+	}
+	expect(t, apply(t, m, l, `{"resources":[]}`), "ok", "ok action:migrate forgotten")
 }
 
 // Whatever instant the power goes, and however often: what was there before

@@ -270,19 +270,26 @@ func (a *applying) action(r *resource.Resource) (resource.Line, error) {
 	act := r.Action
 	o, known := a.ledger.Get(r.Ref())
 	form := resource.State{resource.FieldCommand: strings.Join(act.Command, "\x00")}
-	if len(act.Unless) > 0 {
-		done, err := a.m.Done(act)
-		if err != nil {
+	done := false
+	switch {
+	case len(act.Unless) > 0:
+		var err error
+		if done, err = a.m.Done(act); err != nil {
 			return unknown("whether it is done cannot be told: %v", err), nil
 		}
-		if done {
-			return resource.Line{Outcome: resource.OutcomeOK}, nil
-		}
-	} else if known && o.Applied.Satisfies(form) {
+	case known && o.Applied.Satisfies(form):
 		if o.Begun {
 			return unknown("it was begun and cut short, and nothing tells whether it is done; it is not run twice. Give it an \"unless\", or run it by hand"), nil
 		}
-		return resource.Line{Outcome: resource.OutcomeOK}, nil
+		done = true
+	}
+	if done {
+		var err error
+		if local := o.Local && a.Local; known && (o.Begun || o.Local != local) {
+			o.Begun, o.Local = false, local
+			err = a.write(o)
+		}
+		return resource.Line{Outcome: resource.OutcomeOK}, err
 	}
 	line := resource.Line{Outcome: resource.OutcomeChanged, Did: "ran"}
 	if a.DryRun {

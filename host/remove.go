@@ -26,6 +26,11 @@ func Remove(o resource.Owned, m Resources, dryRun bool) resource.Line {
 		return line
 	case is == nil && how != resource.RemovalRestore:
 		line.Outcome, line.Did, line.Reason = resource.OutcomeOK, "forgotten", "it was gone already"
+		if how == resource.RemovalRemove && !dryRun { // what a crash left of making it
+			if err := m.Remove(o.Ref); err != nil {
+				line.Outcome, line.Did, line.Reason = resource.OutcomeFailed, "", err.Error()
+			}
+		}
 		return line
 	case o.Begun && how != resource.RemovalRestore && !is.Satisfies(o.Applied) && o.Ref.Kind() != resource.KindService:
 		line.Outcome, line.Did, line.Reason = resource.OutcomeKept, "forgotten", "it is not what this host was about to make"

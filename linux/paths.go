@@ -377,7 +377,7 @@ func (p *paths) keep(ref resource.Ref) (string, error) {
 		return "", err
 	}
 	to := path.Join(p.originals, originalName(ref))
-	f, err := os.OpenFile(to+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	f, err := os.OpenFile(path.Join(p.originals, "."+path.Base(to)), os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return "", err
 	}

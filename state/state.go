@@ -45,7 +45,9 @@ func Open(path string, wait time.Duration) (*Dir, error) {
 	for end := time.Now().Add(wait); ; time.Sleep(50 * time.Millisecond) {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
-			return &Dir{path, f}, nil
+			d := &Dir{path, f}
+			d.sweep()
+			return d, nil
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
 			f.Close()
@@ -54,6 +56,17 @@ func Open(path string, wait time.Duration) (*Dir, error) {
 		if time.Now().After(end) {
 			f.Close()
 			return nil, fmt.Errorf("%w (it holds %s)", ErrBusy, f.Name())
+		}
+	}
+}
+
+// sweep removes what processes that were killed have left half-written; its name
+// begins with a dot. What cannot be removed does no harm.
+func (d *Dir) sweep() {
+	for _, dir := range []string{d.path, d.Originals()} {
+		left, _ := filepath.Glob(filepath.Join(dir, ".*"))
+		for _, name := range left {
+			_ = os.Remove(name)
 		}
 	}
 }

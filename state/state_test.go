@@ -223,3 +223,26 @@ func FuzzReadEntries(f *testing.F) {
 		}
 	})
 }
+
+// What a process that was killed left half-written goes, and nothing else.
+func TestSweep(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "originals"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{".owned.a.123", "originals/.0a1b", "originals/0a1b", "other"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := Open(dir, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for pattern, want := range map[string]int{".*": 0, "originals/.*": 0, "originals/*": 1, "other": 1} {
+		if there, _ := filepath.Glob(filepath.Join(dir, pattern)); len(there) != want {
+			t.Errorf("%s: %v", pattern, there)
+		}
+	}
+}
