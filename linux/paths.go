@@ -382,12 +382,19 @@ func (p *paths) keep(ref resource.Ref) (string, error) {
 		return "", err
 	}
 	_, err = io.Copy(f, from)
-	for _, then := range []func() error{f.Sync, f.Close, func() error { return os.Rename(f.Name(), to) }, func() error { return syncDirectory(p.originals) }} {
+	for _, then := range []func() error{f.Sync, f.Close} {
 		if e := then(); err == nil {
 			err = e
 		}
 	}
-	return to, err
+	if err == nil {
+		err = os.Rename(f.Name(), to)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+		return "", err
+	}
+	return to, syncDirectory(p.originals)
 }
 
 func syncDirectory(dir string) error {
