@@ -150,11 +150,11 @@ func TestLoseSilent(t *testing.T) {
 		if err := s.ReportBooter(ctx, heard, booterCaller, muster.BooterStatus{Booter: "b1"}); err != nil {
 			t.Fatal(err)
 		}
+		awaiting(t, s, late, heard.Add(40*time.Second)) // this one was heard since
 		for _, c := range []struct {
 			after time.Duration
 			lost  int
 		}{{44 * time.Second, 0}, {46 * time.Second, 2}, {47 * time.Second, 0}} {
-			awaiting(t, s, late, heard.Add(40*time.Second)) // this one was heard since
 			if n := must[int](t)(s.LoseSilent(ctx, heard.Add(c.after))); n != c.lost {
 				t.Errorf("%s after the booter's report %d sessions were lost, want %d", c.after, n, c.lost)
 			}
