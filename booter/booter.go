@@ -72,7 +72,7 @@ type Booter struct {
 	env     boot.Env
 	report  chan struct{} // poked when there is something new to report
 	bus     *Bus
-	install *Installer // nil until open
+	install *installer // nil until open
 
 	dhcp   *net.UDPConn // nil: not served
 	pxe    *net.UDPConn
@@ -85,7 +85,7 @@ type Booter struct {
 // Listen binds the sockets, which may need privileges that Run does not. It
 // touches no file, so that Run can begin as somebody else.
 func Listen(cfg Config) (*Booter, error) {
-	b := &Booter{cfg: cfg, log: cfg.Log, now: cfg.Now, dir: NewDirectory(), tally: &tally{}, report: make(chan struct{}, 1)}
+	b := &Booter{cfg: cfg, log: cfg.Log, now: cfg.Now, dir: newDirectory(), tally: &tally{}, report: make(chan struct{}, 1)}
 	if b.log == nil {
 		b.log = slog.New(slog.DiscardHandler)
 	}
@@ -101,7 +101,7 @@ func Listen(cfg Config) (*Booter, error) {
 	b.quiet = newSilences(b.log, b.tally)
 	b.traces = newTraces(cfg.Name, cfg.Control, b.log, b.tally)
 	b.account()
-	b.bus = NewBus(BusOptions{Booter: cfg.Name, User: cfg.BusUser, Password: cfg.BusPassword, Machines: b.dir, Control: cfg.Enroll, Log: b.log})
+	b.bus = newBus(busOptions{Booter: cfg.Name, User: cfg.BusUser, Password: cfg.BusPassword, Machines: b.dir, Control: cfg.Enroll, Log: b.log})
 	if err := b.bind(); err != nil {
 		b.Close()
 		return nil, err
@@ -140,8 +140,8 @@ func (b *Booter) open() (err error) {
 		b.log.Warn("the booter's cache cannot be read; machines are served once the control plane has spoken", "file", b.cacheFile(), "error", err)
 	}
 	b.loaders.refresh()
-	b.install, err = NewInstaller(InstallerOptions{Journal: filepath.Join(b.cfg.Dir, "installs"), Machines: b.dir, Bus: b.bus, Control: b.cfg.Control,
-		Log: b.log, Seen: b.SeenMACs, Now: b.now})
+	b.install, err = newInstaller(installerOptions{Journal: filepath.Join(b.cfg.Dir, "installs"), Machines: b.dir, Bus: b.bus, Control: b.cfg.Control,
+		Log: b.log, Seen: b.seenMACs, Now: b.now})
 	return err
 }
 
@@ -342,7 +342,7 @@ func (b *Booter) decideAt(q boot.Request, now time.Time) (boot.Decision, *muster
 	if m == nil {
 		return boot.Decide(q, nil, pol, env), nil
 	}
-	if m.State == muster.Enrolling && b.install != nil && b.install.FinishedMAC(m.MAC) {
+	if m.State == muster.Enrolling && b.install != nil && b.install.finishedMAC(m.MAC) {
 		// Its setup is over, and we know it before the control plane does.
 		own := *m
 		own.State = muster.Enrolled

@@ -75,7 +75,7 @@ func TestFirstBoot(t *testing.T) {
 		}
 		return false
 	})
-	if got := b.SeenMACs("00112233-4455-6677-8899-aabbccddeea1"); len(got) != 1 || got[0] != mac(1) {
+	if got := b.seenMACs("00112233-4455-6677-8899-aabbccddeea1"); len(got) != 1 || got[0] != mac(1) {
 		t.Errorf("MACs of the machine: %v", got)
 	}
 	if p.most > 1 {
@@ -337,7 +337,7 @@ func TestFeedGoesBack(t *testing.T) {
 // Sightings are bounded, whatever is made up on the wire.
 func TestStrangersAreBounded(t *testing.T) {
 	tl := &tally{}
-	s := newSightings("b", newPlane(), NewDirectory(), slog.New(slog.DiscardHandler), tl)
+	s := newSightings("b", newPlane(), newDirectory(), slog.New(slog.DiscardHandler), tl)
 	now := time.Unix(1795000000, 0)
 	for n := range sightStrange + 1000 {
 		m, _ := dhcp.ParseMAC(mac(n))

@@ -15,8 +15,8 @@ import (
 	"muster.internal/amqp"
 )
 
-// BusOptions say what a boot bus works with. Zero limits get the defaults.
-type BusOptions struct {
+// busOptions say what a boot bus works with. Zero limits get the defaults.
+type busOptions struct {
 	Booter   string // this booter's name
 	User     string // what the boot parameters tell every machine
 	Password string
@@ -37,7 +37,7 @@ type BusOptions struct {
 // never to a UUID that two machines may share. Nothing that a machine
 // publishes reaches another machine.
 type Bus struct {
-	o      BusOptions
+	o      busOptions
 	run    string // names this run: its sessions end with it
 	counts *counters
 
@@ -53,8 +53,8 @@ type Bus struct {
 	buffered int
 }
 
-// NewBus returns a bus that Serve brings to life.
-func NewBus(o BusOptions) *Bus {
+// newBus returns a bus that Serve brings to life.
+func newBus(o busOptions) *Bus {
 	def := func(v *int, d int) {
 		if *v == 0 {
 			*v = d

@@ -176,7 +176,7 @@ func reserved(mac, address string) muster.BootRecord {
 }
 
 func directory(records ...muster.BootRecord) *Directory {
-	d := NewDirectory()
+	d := newDirectory()
 	d.Apply(0, muster.BooterFeed{Seq: 1, Records: records})
 	return d
 }
@@ -190,7 +190,7 @@ type testBus struct {
 	stop    func()
 }
 
-func startBus(t *testing.T, o BusOptions, control *fakeControl) *testBus {
+func startBus(t *testing.T, o busOptions, control *fakeControl) *testBus {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -202,7 +202,7 @@ func startBus(t *testing.T, o BusOptions, control *fakeControl) *testBus {
 	return serveBus(t, l, o, control)
 }
 
-func serveBus(t *testing.T, l net.Listener, o BusOptions, control *fakeControl) *testBus {
+func serveBus(t *testing.T, l net.Listener, o busOptions, control *fakeControl) *testBus {
 	if o.Machines == nil {
 		o.Machines = directory(reserved(macA, ipA), reserved(macB, ipB))
 	}
@@ -210,7 +210,7 @@ func serveBus(t *testing.T, l net.Listener, o BusOptions, control *fakeControl) 
 	if o.Log == nil {
 		o.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	}
-	b := NewBus(o)
+	b := newBus(o)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

@@ -11,7 +11,7 @@ import (
 )
 
 func TestImpostorFromAWrongAddress(t *testing.T) {
-	b := startBus(t, BusOptions{}, newFakeControl())
+	b := startBus(t, busOptions{}, newFakeControl())
 	b.machine(t, b.options(uuidA, macA, ipA), keyA, silent)
 	session := b.control.await(t, "survey", nil).session
 	_, err := bus.Dial(t.Context(), b.options(uuidA, macA, ipB))
@@ -31,7 +31,7 @@ func TestImpostorFromAWrongAddress(t *testing.T) {
 }
 
 func TestUnknownMACIsRefused(t *testing.T) {
-	b := startBus(t, BusOptions{}, newFakeControl())
+	b := startBus(t, busOptions{}, newFakeControl())
 	for _, mac := range []string{"52:54:00:ff:ff:ff", "nonsense", ""} {
 		if _, err := bus.Dial(t.Context(), b.options(uuidA, mac, ipA)); err == nil || !strings.Contains(err.Error(), "403") {
 			t.Errorf("%q: %v", mac, err)
@@ -45,7 +45,7 @@ func TestUnknownMACIsRefused(t *testing.T) {
 }
 
 func TestWrongPassword(t *testing.T) {
-	b := startBus(t, BusOptions{}, newFakeControl())
+	b := startBus(t, busOptions{}, newFakeControl())
 	for _, user := range []string{"muster", "other", ""} {
 		o := b.options(uuidA, macA, ipA)
 		o.User, o.Password = user, "S3cret"
@@ -60,7 +60,7 @@ func TestWrongPassword(t *testing.T) {
 // replaced, and an impostor that owns the address looks the same: the session
 // is another, and the control plane hears of it.
 func TestTakeover(t *testing.T) {
-	b := startBus(t, BusOptions{}, newFakeControl())
+	b := startBus(t, busOptions{}, newFakeControl())
 	old, err := bus.Dial(t.Context(), b.options(uuidA, macA, ipA))
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func TestTakeover(t *testing.T) {
 // TestTwoMachinesOneUUID: both are told apart by their MACs, and a script goes
 // to the one whose session is named.
 func TestTwoMachinesOneUUID(t *testing.T) {
-	b := startBus(t, BusOptions{}, newFakeControl())
+	b := startBus(t, busOptions{}, newFakeControl())
 	ma := b.machine(t, b.options(uuidA, macA, ipA), keyA, silent)
 	mb := b.machine(t, b.options(uuidA, macB, ipB), keyB, silent)
 	b.until(t, "two sessions", func() bool { return len(b.sessions()) == 2 })
@@ -122,7 +122,7 @@ func TestTwoMachinesOneUUID(t *testing.T) {
 
 // TestIdentityChecks: none of these reaches the control plane.
 func TestIdentityChecks(t *testing.T) {
-	b := startBus(t, BusOptions{AskAfter: time.Hour}, newFakeControl())
+	b := startBus(t, busOptions{AskAfter: time.Hour}, newFakeControl())
 	b.control.survey = false
 	conn, err := bus.Dial(t.Context(), b.options(uuidA, macA, ipA))
 	if err != nil {
@@ -175,7 +175,7 @@ func TestIdentityChecks(t *testing.T) {
 // TestReservationMoves: a machine whose address is reserved for it no more is
 // not heard any longer.
 func TestReservationMoves(t *testing.T) {
-	b := startBus(t, BusOptions{}, newFakeControl())
+	b := startBus(t, busOptions{}, newFakeControl())
 	conn, err := bus.Dial(t.Context(), b.options(uuidA, macA, ipA))
 	if err != nil {
 		t.Fatal(err)

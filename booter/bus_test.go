@@ -20,7 +20,7 @@ import (
 func silent(bus.Message) bus.Reply { return bus.Reply{} }
 
 func TestAnnounceAndSurvey(t *testing.T) {
-	b := startBus(t, BusOptions{}, newFakeControl())
+	b := startBus(t, busOptions{}, newFakeControl())
 	b.machine(t, b.options(uuidA, macA, ipA), keyA, silent)
 	a := b.control.await(t, "announce", nil).a
 	if a.ServerUUID != uuidA || a.MAC != macA || a.Source != ipA || a.PublicKey != keyA || a.Booter != "booter-1" || len(a.Session) != 32 {
@@ -53,7 +53,7 @@ func TestAnswerAfterReconnect(t *testing.T) {
 		{"another machine", uuidB, macB, ipB, keyA, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := startBus(t, BusOptions{}, newFakeControl())
+			b := startBus(t, busOptions{}, newFakeControl())
 			b.control.survey = false
 			answer, forget := b.Expect("id1", uuidA, macA, "a session that is gone", keyA)
 			defer forget()
@@ -92,7 +92,7 @@ func TestAnswerAfterReconnect(t *testing.T) {
 }
 
 func TestFiveMebibytes(t *testing.T) {
-	b := startBus(t, BusOptions{}, newFakeControl())
+	b := startBus(t, busOptions{}, newFakeControl())
 	b.control.survey = false
 	out := strings.Repeat("x", 8<<20) + "end\n"
 	b.machine(t, b.options(uuidA, macA, ipA), keyA, func(bus.Message) bus.Reply { return bus.Reply{Stdout: out, Stderr: strings.Repeat("\x01", 4<<20)} })
@@ -127,7 +127,7 @@ func TestFiveMebibytes(t *testing.T) {
 // TestAnswersOfNobodyAreCounted: what is kept until a machine says who it is
 // counts among what all of them may make us hold.
 func TestAnswersOfNobodyAreCounted(t *testing.T) {
-	b := startBus(t, BusOptions{MaxBuffered: 4 << 20}, newFakeControl())
+	b := startBus(t, busOptions{MaxBuffered: 4 << 20}, newFakeControl())
 	conn, err := bus.Dial(t.Context(), b.options(uuidA, macA, ipA))
 	if err != nil {
 		t.Fatal(err)
@@ -167,13 +167,13 @@ func TestRefusalsDisplaceNoNews(t *testing.T) {
 func TestManyMachines(t *testing.T) {
 	const n = 200
 	before := runtime.NumGoroutine()
-	d := NewDirectory()
+	d := newDirectory()
 	var records []muster.BootRecord
 	for i := range n {
 		records = append(records, reserved(fmt.Sprintf("52:54:00:bb:00:%02x", i), fmt.Sprintf("127.0.6.%d", i+1)))
 	}
 	d.Apply(0, muster.BooterFeed{Seq: 1, Records: records})
-	b := startBus(t, BusOptions{Machines: d}, newFakeControl())
+	b := startBus(t, busOptions{Machines: d}, newFakeControl())
 	b.control.survey = false
 	var ms []*machine
 	for i, r := range records {
@@ -201,7 +201,7 @@ func TestManyMachines(t *testing.T) {
 }
 
 func TestLostSessionIsTold(t *testing.T) {
-	b := startBus(t, BusOptions{}, newFakeControl())
+	b := startBus(t, busOptions{}, newFakeControl())
 	m := b.machine(t, b.options(uuidA, macA, ipA), keyA, silent)
 	session := b.control.await(t, "survey", nil).session
 	m.stop()
@@ -211,7 +211,7 @@ func TestLostSessionIsTold(t *testing.T) {
 }
 
 func TestConnectionLimits(t *testing.T) {
-	b := startBus(t, BusOptions{MaxConnections: 5, MaxPerSource: 3}, newFakeControl())
+	b := startBus(t, busOptions{MaxConnections: 5, MaxPerSource: 3}, newFakeControl())
 	open := func(source string) (net.Conn, bool) {
 		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}}).Dial("tcp", b.addr)
 		if err != nil {
@@ -234,7 +234,7 @@ func TestConnectionLimits(t *testing.T) {
 
 // TestOracleAgent: RabbitMQ's client plays the stock agent, by PLAIN.
 func TestOracleAgent(t *testing.T) {
-	b := startBus(t, BusOptions{}, newFakeControl())
+	b := startBus(t, busOptions{}, newFakeControl())
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ipA)}}
 	conn, err := amqp091.DialConfig("amqp://muster:s3cret@"+b.addr+"/", amqp091.Config{Dial: dialer.Dial, Heartbeat: 30 * time.Second})
 	if err != nil {

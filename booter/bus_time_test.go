@@ -19,7 +19,7 @@ import (
 func inTime(t *testing.T, test func(t *testing.T, b *testBus, l *pipeListener)) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newPipeListener()
-		b := serveBus(t, l, BusOptions{}, newFakeControl())
+		b := serveBus(t, l, busOptions{}, newFakeControl())
 		defer b.stop()
 		test(t, b, l)
 	})

@@ -268,7 +268,7 @@ func TestPacketPathMakesNoGarbage(t *testing.T) {
 func deaf() *responder { return deafTo(10000) }
 
 func deafTo(machines int) *responder {
-	bo := &Booter{cfg: Config{Name: "b", Address: netip.MustParseAddr("10.77.0.1")}, now: time.Now, dir: NewDirectory(), tally: &tally{}, loaders: &loaders{}}
+	bo := &Booter{cfg: Config{Name: "b", Address: netip.MustParseAddr("10.77.0.1")}, now: time.Now, dir: newDirectory(), tally: &tally{}, loaders: &loaders{}}
 	p := newPlane()
 	ref := p.addImage("node-1", "kernel", "initrd")
 	i := p.images[ref.Digest]

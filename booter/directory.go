@@ -34,8 +34,8 @@ type Directory struct {
 	changed  chan struct{} // closed at the next change
 }
 
-// NewDirectory returns an empty directory: every machine is unknown.
-func NewDirectory() *Directory {
+// newDirectory returns an empty directory: every machine is unknown.
+func newDirectory() *Directory {
 	p := muster.DefaultBootPolicy()
 	return &Directory{machines: map[dhcp.MAC]*boot.Machine{}, policy: boot.NewPolicy(&p), changed: make(chan struct{})}
 }

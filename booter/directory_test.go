@@ -12,7 +12,7 @@ func record(mac string, state muster.BootState, seq int64) muster.BootRecord {
 }
 
 func TestDirectoryFollowsTheFeed(t *testing.T) {
-	d := NewDirectory()
+	d := newDirectory()
 	before := d.Changed()
 	if odd := d.Apply(0, muster.BooterFeed{Seq: 7, Records: []muster.BootRecord{
 		record("52:54:00:77:00:a1", muster.Discovered, 5), record("52:54:00:77:00:a2", muster.Enrolled, 7), record("nonsense", muster.Enrolled, 6)},
@@ -52,10 +52,10 @@ func TestDirectoryFollowsTheFeed(t *testing.T) {
 }
 
 func TestDirectoryFromCacheResumesNoInstall(t *testing.T) {
-	d := NewDirectory()
+	d := newDirectory()
 	d.Apply(0, muster.BooterFeed{Seq: 7, Records: []muster.BootRecord{record("52:54:00:77:00:a2", muster.Enrolled, 7)},
 		Installs: []muster.Install{{ServerUUID: "u", Epoch: 1}}})
-	e := NewDirectory()
+	e := newDirectory()
 	e.restore(d.snapshot())
 	if _, ok := e.Record("52:54:00:77:00:a2"); !ok || len(e.Installs()) != 0 || e.Live() {
 		t.Errorf("record %v, installs %v, live %v", ok, e.Installs(), e.Live())
@@ -63,7 +63,7 @@ func TestDirectoryFromCacheResumesNoInstall(t *testing.T) {
 }
 
 func TestLookupMakesNoGarbage(t *testing.T) {
-	d := NewDirectory()
+	d := newDirectory()
 	d.Apply(0, muster.BooterFeed{Records: []muster.BootRecord{record("52:54:00:77:00:a2", muster.Enrolled, 7)}})
 	m := dhcp.MAC{0x52, 0x54, 0, 0x77, 0, 0xa2}
 	if n := testing.AllocsPerRun(100, func() {

@@ -11,7 +11,7 @@ import (
 )
 
 // expect tells the bus that an answer to e is wanted.
-func (i *Installer) expect(e entry) {
+func (i *installer) expect(e entry) {
 	answer, forget := i.o.Bus.Expect(e.Request, e.ServerUUID, e.MAC, e.Session, e.PublicKey)
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -22,7 +22,7 @@ func (i *Installer) expect(e entry) {
 // awaitAnswer waits for the machine's answer for as long as anybody wants it.
 // An install that was given up is waited for too: until its script has ended,
 // the machine must not be sent another.
-func (i *Installer) awaitAnswer(ctx context.Context, e entry) {
+func (i *installer) awaitAnswer(ctx context.Context, e entry) {
 	i.mu.Lock()
 	a := i.awaited[e.ServerUUID]
 	i.mu.Unlock()
@@ -51,7 +51,7 @@ func (i *Installer) awaitAnswer(ctx context.Context, e entry) {
 	})
 }
 
-func (i *Installer) answered(e entry, r busReply) error {
+func (i *installer) answered(e entry, r busReply) error {
 	i.mu.Lock()
 	if i.running[e.ServerUUID].boot == bootOf(e.Session, e.PublicKey) {
 		delete(i.running, e.ServerUUID)
@@ -62,7 +62,7 @@ func (i *Installer) answered(e entry, r busReply) error {
 }
 
 // ended writes an outcome down; errStale if the install has one already.
-func (i *Installer) ended(e entry, o muster.SetupOutcome, success bool) error {
+func (i *installer) ended(e entry, o muster.SetupOutcome, success bool) error {
 	o.Session = e.Session
 	macs := append(slices.Clone(i.o.Seen(e.ServerUUID)), e.MAC)
 	slices.Sort(macs)
@@ -78,7 +78,7 @@ func (i *Installer) ended(e entry, o muster.SetupOutcome, success bool) error {
 }
 
 // drop forgets what this process holds about a machine's install.
-func (i *Installer) drop(uuid string) {
+func (i *installer) drop(uuid string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if a, ok := i.awaited[uuid]; ok {
@@ -92,7 +92,7 @@ func (i *Installer) drop(uuid string) {
 
 // leave is drop for an install that was given up: the answer to its script is
 // still listened for.
-func (i *Installer) leave(uuid string) {
+func (i *installer) leave(uuid string) {
 	i.mu.Lock()
 	if _, sent := i.running[uuid]; sent {
 		delete(i.awaited, uuid)
@@ -102,7 +102,7 @@ func (i *Installer) leave(uuid string) {
 }
 
 // report tells the control plane until it has heard, or knows better.
-func (i *Installer) report(ctx context.Context, e entry) error {
+func (i *installer) report(ctx context.Context, e entry) error {
 	i.lastWords(ctx, e.ServerUUID)
 	for n := 0; ; n++ {
 		call := i.o.Control.SetupFailed
@@ -115,8 +115,8 @@ func (i *Installer) report(ctx context.Context, e entry) error {
 		}
 		if err == nil || final(err) {
 			if err != nil {
-				e.Success = false // its record is right, then
 				i.o.Log.Warn("the control plane does not want the outcome of an install", "machine", e.ServerUUID, "epoch", e.Epoch, "success", e.Success, "error", err)
+				e.Success = false // its record is right, then
 			}
 			return i.write(&e, stepReported)
 		}

@@ -20,7 +20,7 @@ func TestInstallFromAnnouncementToCompletion(t *testing.T) {
 		if state, how := l.plane.now(); state != muster.Approved || l.plane.approvals != 1 || l.runs["1"] != 1 || how != `approved after ["complete"]` {
 			t.Errorf("%s, %d approvals, runs %v", how, l.plane.approvals, l.runs)
 		}
-		if l.install.FinishedMAC(macA) {
+		if l.install.finishedMAC(macA) {
 			t.Error("what the control plane has said itself need not be outranked")
 		}
 	})
@@ -96,8 +96,8 @@ func TestFinishedInstallOutranksTheRecord(t *testing.T) {
 		is := func(when string, want bool) {
 			t.Helper()
 			synctest.Wait()
-			if l.install.FinishedMAC(macA) != want || l.install.FinishedMAC(macB) {
-				t.Errorf("%s: finished %v", when, l.install.FinishedMAC(macA))
+			if l.install.finishedMAC(macA) != want || l.install.finishedMAC(macB) {
+				t.Errorf("%s: finished %v", when, l.install.finishedMAC(macA))
 			}
 		}
 		time.Sleep(time.Minute)

@@ -43,7 +43,7 @@ type installPlane struct {
 }
 
 func newInstallPlane() *installPlane {
-	return &installPlane{state: muster.AwaitingSetup, dir: NewDirectory()}
+	return &installPlane{state: muster.AwaitingSetup, dir: newDirectory()}
 }
 
 var proofKey = []byte("a proof key of thirty-two bytes!")
@@ -62,7 +62,7 @@ func (p *installPlane) feed() {
 func (p *installPlane) attach() *Directory {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.dir = NewDirectory()
+	p.dir = newDirectory()
 	p.feed()
 	return p.dir
 }
@@ -245,7 +245,7 @@ type lifeTest struct {
 	mu       sync.Mutex
 	listener *pipeListener // of the booter that runs now
 	bus      *Bus
-	install  *Installer
+	install  *installer
 	stopped  chan struct{}
 	stop     context.CancelFunc
 
@@ -263,8 +263,8 @@ func (l *lifeTest) start(left int, onDeath func()) {
 	m := mortal{l.plane, d}
 	dir := l.plane.attach()
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
-	b := NewBus(BusOptions{Booter: "b", User: "muster", Password: "s3cret", Machines: dir, Control: m, Log: log})
-	i, err := NewInstaller(InstallerOptions{Journal: l.journal, Machines: dir, Bus: b, Control: m, Log: log, disk: d})
+	b := newBus(busOptions{Booter: "b", User: "muster", Password: "s3cret", Machines: dir, Control: m, Log: log})
+	i, err := newInstaller(installerOptions{Journal: l.journal, Machines: dir, Bus: b, Control: m, Log: log, disk: d})
 	if err != nil {
 		if !d.dead {
 			l.t.Fatal(err)

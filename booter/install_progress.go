@@ -119,7 +119,7 @@ func (ps *progresses) forget(uuid string) {
 
 // progressed takes in what the machine of e says of its setup. The bus has
 // checked the connection; the epoch is checked here.
-func (i *Installer) progressed(e entry, p setup.Progress) {
+func (i *installer) progressed(e entry, p setup.Progress) {
 	if p.Epoch != e.Epoch {
 		i.counts.add("bus_refused_progress")
 		return
@@ -144,11 +144,11 @@ func oneLine(s string) string {
 
 // sentStep and silentStep are what we know ourselves: it is all that there is to
 // see of a machine whose agent reports nothing, as a stock agent does.
-func (i *Installer) sentStep(e entry) {
+func (i *installer) sentStep(e entry) {
 	i.progress.add(e.ServerUUID, e.Epoch, e.Session, muster.SetupStep{At: i.o.Now().UTC(), Step: "sent", Text: "the script was sent to " + e.MAC})
 }
 
-func (i *Installer) silentStep(e entry, since time.Time) {
+func (i *installer) silentStep(e entry, since time.Time) {
 	if !i.progress.heard(e.ServerUUID, e.Epoch, false) {
 		i.progress.add(e.ServerUUID, e.Epoch, e.Session, muster.SetupStep{At: i.o.Now().UTC(), Step: "running",
 			Text: fmt.Sprintf("the script runs since %s; this machine's agent tells nothing of it before its end", since.UTC().Format(time.TimeOnly+" MST"))})
@@ -156,7 +156,7 @@ func (i *Installer) silentStep(e entry, since time.Time) {
 }
 
 // forward tells the control plane, in batches, until ctx ends.
-func (i *Installer) forward(ctx context.Context) {
+func (i *installer) forward(ctx context.Context) {
 	for n := 0; ; {
 		select {
 		case <-i.progress.more:
@@ -180,7 +180,7 @@ func (i *Installer) forward(ctx context.Context) {
 
 // flush tells what waits of one machine. What the control plane refuses is
 // dropped: its log of that setup is closed.
-func (i *Installer) flush(ctx context.Context, uuid string) error {
+func (i *installer) flush(ctx context.Context, uuid string) error {
 	i.progress.sending.Lock()
 	defer i.progress.sending.Unlock()
 	b := i.progress.take(uuid)
@@ -202,7 +202,7 @@ func (i *Installer) flush(ctx context.Context, uuid string) error {
 
 // lastWords tells what waits before the end is told, after which the log takes
 // nothing; it does not hold the end up for long.
-func (i *Installer) lastWords(ctx context.Context, uuid string) {
+func (i *installer) lastWords(ctx context.Context, uuid string) {
 	ctx, cancel := context.WithTimeout(ctx, flushAtEnd)
 	defer cancel()
 	if i.flush(ctx, uuid) != nil {

@@ -34,12 +34,12 @@ func (f *fakeControl) progressed() (lines []string, batches int) {
 
 // installing is a bus with an installer whose one machine is approved.
 func installing(t *testing.T, l *pipeListener) (b *testBus, approve func(session string)) {
-	b = serveBus(t, l, BusOptions{}, newFakeControl())
+	b = serveBus(t, l, busOptions{}, newFakeControl())
 	b.control.survey = false
 	b.control.take = func(string, muster.TakeRequest) (muster.TakenBundle, error) {
 		return muster.TakenBundle{Epoch: 4, Script: setup.Script, Env: map[string]string{setup.EnvEpoch: "4"}}, nil
 	}
-	i, err := NewInstaller(InstallerOptions{Journal: filepath.Join(t.TempDir(), "journal"), Machines: b.dir, Bus: b.Bus, Control: b.control,
+	i, err := newInstaller(installerOptions{Journal: filepath.Join(t.TempDir(), "journal"), Machines: b.dir, Bus: b.Bus, Control: b.control,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), disk: quickDisk()})
 	if err != nil {
 		t.Fatal(err)

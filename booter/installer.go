@@ -14,8 +14,8 @@ import (
 	"muster.internal"
 )
 
-// InstallerOptions say what an installer works with.
-type InstallerOptions struct {
+// installerOptions say what an installer works with.
+type installerOptions struct {
 	Journal  string // file
 	Machines *Directory
 	Bus      *Bus
@@ -29,11 +29,11 @@ type InstallerOptions struct {
 	disk disk // nil: the real one
 }
 
-// An Installer carries approved setups out: it takes the bundle, sends the
+// An installer carries approved setups out: it takes the bundle, sends the
 // script once, and reports how it ended. What to do next is decided by decide;
 // the installer does it, and writes each step down first.
-type Installer struct {
-	o       InstallerOptions
+type installer struct {
+	o       installerOptions
 	journal *journal
 	counts  *counters // the bus's
 	wakeup  chan struct{}
@@ -56,10 +56,10 @@ type awaited struct {
 	over   chan struct{} // closed when nobody wants it any more
 }
 
-// NewInstaller opens the journal of the run before. It must be called before
+// newInstaller opens the journal of the run before. It must be called before
 // the bus is served: a machine that was sent a script by that run may answer
 // with its first words.
-func NewInstaller(o InstallerOptions) (*Installer, error) {
+func newInstaller(o installerOptions) (*installer, error) {
 	if o.disk == nil {
 		o.disk = osDisk{}
 	}
@@ -73,7 +73,7 @@ func NewInstaller(o InstallerOptions) (*Installer, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &Installer{o: o, journal: j, counts: o.Bus.counts, wakeup: make(chan struct{}, 1), busy: map[string]bool{},
+	i := &installer{o: o, journal: j, counts: o.Bus.counts, wakeup: make(chan struct{}, 1), busy: map[string]bool{},
 		bundles: map[string]muster.TakenBundle{}, running: map[string]sentRun{}, tries: map[string]int{}, awaited: map[string]awaited{}, progress: newProgresses()}
 	for _, e := range j.all() {
 		o.Log.Info("an install of the run before", "machine", e.ServerUUID, "epoch", e.Epoch, "step", string(e.Step))
@@ -95,15 +95,15 @@ type sentRun struct {
 // it, which outlives a connection, or else by the connection.
 func bootOf(session, publicKey string) string { return cmp.Or(publicKey, session) }
 
-// FinishedMAC tells that an install of the machine that boots from a MAC ended
+// finishedMAC tells that an install of the machine that boots from a MAC ended
 // well and the control plane may not have said so yet: then its boot record
 // still says enrolling, and is wrong.
-func (i *Installer) FinishedMAC(mac string) bool {
+func (i *installer) finishedMAC(mac string) bool {
 	return i.journal.any(func(e *entry) bool { return e.finished() && slices.Contains(e.Outcome.MACs, mac) })
 }
 
 // Run works until ctx ends.
-func (i *Installer) Run(ctx context.Context) error {
+func (i *installer) Run(ctx context.Context) error {
 	defer i.journal.close()
 	defer i.work.Wait()
 	i.work.Go(func() { i.forward(ctx) })
@@ -131,7 +131,7 @@ func (i *Installer) Run(ctx context.Context) error {
 
 // look decides about every machine and starts what is to be done. It returns
 // when to look again if nothing happens.
-func (i *Installer) look(ctx context.Context) time.Duration {
+func (i *installer) look(ctx context.Context) time.Duration {
 	next := time.Hour
 	machines := map[string]bool{}
 	for _, in := range i.o.Machines.Installs() {
@@ -152,7 +152,7 @@ func (i *Installer) look(ctx context.Context) time.Duration {
 }
 
 // situation gathers what there is to know about one machine.
-func (i *Installer) situation(uuid string) situation {
+func (i *installer) situation(uuid string) situation {
 	s := situation{now: i.o.Now(), seq: i.o.Machines.Seq()}
 	live := i.o.Machines.Live()
 	if live {
@@ -182,7 +182,7 @@ func (i *Installer) situation(uuid string) situation {
 
 // begin does one thing about a machine, one at a time. What it is is decided
 // once nothing else can change it.
-func (i *Installer) begin(ctx context.Context, uuid string) {
+func (i *installer) begin(ctx context.Context, uuid string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.busy[uuid] {
@@ -203,7 +203,7 @@ func (i *Installer) begin(ctx context.Context, uuid string) {
 	})
 }
 
-func (i *Installer) do(ctx context.Context, uuid string, s situation) error {
+func (i *installer) do(ctx context.Context, uuid string, s situation) error {
 	var e entry
 	if s.entry != nil {
 		e = *s.entry
@@ -229,7 +229,7 @@ func (i *Installer) do(ctx context.Context, uuid string, s situation) error {
 }
 
 // write makes a step durable.
-func (i *Installer) write(e *entry, s step) error {
+func (i *installer) write(e *entry, s step) error {
 	from := e.Step
 	e.Step, e.At = s, i.o.Now().UTC()
 	if err := i.journal.put(from, *e); err != nil {
@@ -241,7 +241,7 @@ func (i *Installer) write(e *entry, s step) error {
 	return nil
 }
 
-func (i *Installer) take(ctx context.Context, e entry) error {
+func (i *installer) take(ctx context.Context, e entry) error {
 	if e.Step != stepTaking {
 		if err := i.write(&e, stepTaking); err != nil {
 			return err
@@ -281,7 +281,7 @@ func (i *Installer) take(ctx context.Context, e entry) error {
 }
 
 // send is the one place from which a script of an install leaves.
-func (i *Installer) send(ctx context.Context, e entry) error {
+func (i *installer) send(ctx context.Context, e entry) error {
 	i.mu.Lock()
 	b := i.bundles[e.ServerUUID]
 	delete(i.bundles, e.ServerUUID)

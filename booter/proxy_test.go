@@ -35,7 +35,7 @@ func TestGivenAddressesOutliveUs(t *testing.T) {
 	lease(b, 1, "192.0.2.77")
 	lease(b, 2, "192.0.2.78")
 	until(t, "both are kept", func() bool {
-		d := NewDirectory()
+		d := newDirectory()
 		d.proxy = true
 		return loadCache(b.cacheFile(), d) == nil && len(d.givenAddresses()) == 2
 	})

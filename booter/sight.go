@@ -233,8 +233,8 @@ func (s *sightings) done(macs []dhcp.MAC, err error) {
 	}
 }
 
-// SeenMACs lists the MACs that asked to boot and claimed this UUID.
-func (b *Booter) SeenMACs(uuid string) []string {
+// seenMACs lists the MACs that asked to boot and claimed this UUID.
+func (b *Booter) seenMACs(uuid string) []string {
 	b.sight.mu.Lock()
 	defer b.sight.mu.Unlock()
 	var macs []string

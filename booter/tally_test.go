@@ -13,7 +13,7 @@ import (
 // refusal fills neither a disk nor memory, and its refusals are still counted.
 func TestBusRefusalsAreRateLimited(t *testing.T) {
 	log := &lines{t: t}
-	b := NewBus(BusOptions{Log: slog.New(slog.NewTextHandler(log, nil))})
+	b := newBus(busOptions{Log: slog.New(slog.NewTextHandler(log, nil))})
 	source := netip.MustParseAddr("10.77.0.66")
 	began := time.Now()
 	const tries = 5000

@@ -68,7 +68,7 @@ type source interface {
 	LinkType() layers.LinkType
 }
 
-// Read reads a capture of up to size bytes. An error means that there is
+// Read reads a capture, as far as the bounds go. An error means that there is
 // nothing to show; a file that breaks off reads as far as it goes.
 func Read(r io.Reader) (f File, err error) {
 	defer func() {

@@ -57,7 +57,7 @@ func (w *wiring) tftpData(f *capture.Frame) bool {
 		return true
 	}
 	switch op := f.Payload[1]; {
-	case op == 3:
+	case op == tftp.OpData:
 		t.blocks++
 		t.bytes += len(f.Payload) - 4
 	case op == tftp.OpError:
@@ -105,7 +105,7 @@ func (w *wiring) http(f *capture.Frame) bool {
 	case len(words) == 3 && (words[0] == "GET" || words[0] == "HEAD") && strings.HasPrefix(words[2], "HTTP/1."):
 		mac := w.owner(f.Src, f.SrcMAC)
 		path, _, _ := strings.Cut(words[1], "?") // a query may say what is nobody's business
-		l.Text = fmt.Sprintf("%s %s from %s", words[0], path, hostOf(f.Payload, f.Dst))
+		l.Text = fmt.Sprintf("%s %s from %s", words[0], path, hostOf(f.Dst))
 		if m, stage, ok := bootPath(path); ok {
 			mac = m
 			l.Verdict = w.decide(m, boot.HTTP, stage)
@@ -134,7 +134,8 @@ func bootPath(path string) (mac string, stage boot.Stage, ok bool) {
 	return m.String(), boot.File, true
 }
 
-func hostOf(request []byte, dst netip.AddrPort) string {
+// hostOf is a server as people write it.
+func hostOf(dst netip.AddrPort) string {
 	if dst.Port() == 80 {
 		return dst.Addr().String()
 	}

@@ -87,7 +87,7 @@ func Reply(p *dhcp.Packet) string {
 	if !p.YIAddr.IsUnspecified() {
 		s += " of " + p.YIAddr.String()
 	}
-	if f := BootFile(p); f != "" {
+	if f := bootFile(p); f != "" {
 		s += ", boot file " + f
 	}
 	if c := p.Get(dhcp.OptClassID); c != nil {
@@ -96,8 +96,8 @@ func Reply(p *dhcp.Packet) string {
 	return s
 }
 
-// BootFile is the boot file of an answer: option 67, else the header's field.
-func BootFile(p *dhcp.Packet) string {
+// bootFile is the boot file of an answer: option 67, else the header's field.
+func bootFile(p *dhcp.Packet) string {
 	f := p.Get(dhcp.OptBootFile)
 	for len(f) > 0 && f[len(f)-1] == 0 {
 		f = f[:len(f)-1]
@@ -108,8 +108,8 @@ func BootFile(p *dhcp.Packet) string {
 	return plain(f, 255)
 }
 
-// ServerOf is the address of the server that sent an answer.
-func ServerOf(p *dhcp.Packet) netip.Addr {
+// serverOf is the address of the server that sent an answer.
+func serverOf(p *dhcp.Packet) netip.Addr {
 	if a := p.Addr(dhcp.OptServerID); a.IsValid() {
 		return a
 	}

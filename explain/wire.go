@@ -117,7 +117,7 @@ func (w *wiring) frame(f *capture.Frame) {
 	switch {
 	case f.Fault != "":
 		w.fault(f, "IP", f.Fault)
-	case f.Proto == capture.UDP && on(dhcp.ServerPort, dhcp.ClientPort, 4011):
+	case f.Proto == capture.UDP && on(dhcp.ServerPort, dhcp.ClientPort, dhcp.PXEPort):
 		w.out.Used++
 		w.dhcp(f)
 	case f.Proto == capture.UDP && ports[1] == 69:
@@ -250,7 +250,7 @@ func (w *wiring) admitted(p *dhcp.Packet, mac string) *muster.BootVerdict {
 }
 
 func (w *wiring) reply(f *capture.Frame, p *dhcp.Packet, mac string, l Line) {
-	from := ServerOf(p)
+	from := serverOf(p)
 	if !from.IsValid() {
 		from = f.Src.Addr()
 	}
@@ -261,7 +261,7 @@ func (w *wiring) reply(f *capture.Frame, p *dhcp.Packet, mac string, l Line) {
 		s = &Server{Address: key, MAC: dhcp.MAC(f.SrcMAC).String()}
 		w.servers[key] = s
 	}
-	file := BootFile(p)
+	file := bootFile(p)
 	s.Muster = s.Muster || strings.Contains(file, strings.ReplaceAll(mac, ":", "-")+"/")
 	s.Answers++
 	s.Gives = l.Text

@@ -22,8 +22,8 @@ var (
 	probesDue  = define("clock/probes", `SELECT mac FROM boot_records WHERE probe_since IS NOT NULL AND probe_since <= $1 ORDER BY mac`)
 )
 
-// OverdueReason is shown until the next approval.
-const OverdueReason = "the setup did not finish in time: the machine did not report, or was switched off; check its console, then approve again"
+// overdueReason is shown until the next approval.
+const overdueReason = "the setup did not finish in time: the machine did not report, or was switched off; check its console, then approve again"
 
 // Expire is the clock: it ends whatever has lasted too long. Each machine is a
 // transaction of its own, so that one failure does not hold up the others.
@@ -87,7 +87,7 @@ func (t *tx) expireSetup(uuid string) (bool, error) {
 	d := m.reg.SetupDeadline
 	f := lifecycle.Facts{Overdue: d == nil || !t.now.Before(*d)}
 	due := m.had == muster.SettingUp
-	return due, t.end(m, lifecycle.Expire, f, OverdueReason)
+	return due, t.end(m, lifecycle.Expire, f, overdueReason)
 }
 
 func (t *tx) expireCode(uuid string) (bool, error) {

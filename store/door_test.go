@@ -160,7 +160,7 @@ func TestTheClock(t *testing.T) {
 			t.Fatalf("%+v", done)
 		}
 		r := must[muster.Registration](t)(s.Registration(ctx, b.uuid))
-		if r.State != muster.AwaitingSetup || r.LastSetupError != OverdueReason || r.BoundKeyID != "" || r.AssignedPI != nil || r.DiskLayout != nil {
+		if r.State != muster.AwaitingSetup || r.LastSetupError != overdueReason || r.BoundKeyID != "" || r.AssignedPI != nil || r.DiskLayout != nil {
 			t.Fatalf("%+v", r)
 		}
 		_, err := s.Authenticate(ctx, start, k.APIKey, "")

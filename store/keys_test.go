@@ -22,7 +22,7 @@ func TestKeyLifetimes(t *testing.T) {
 		if want := start.Add(most * time.Second); k.ExpiresAt == nil || !k.ExpiresAt.Equal(want) {
 			t.Errorf("expires %v, want %v", k.ExpiresAt, want)
 		}
-		for _, n := range []int{-1, int(OverlapAtMost/time.Second) + 1, 18446744075, math.MaxInt64} {
+		for _, n := range []int{-1, int(overlapAtMost/time.Second) + 1, 18446744075, math.MaxInt64} {
 			_, err := s.RotateKey(ctx, start, ada, k.ID, muster.KeyRotation{Overlap: n})
 			wantCode(t, err, muster.CodeInvalid)
 		}

@@ -16,8 +16,8 @@ var (
 	setMark    = define("master/set", `UPDATE master_key SET mark = $1 WHERE id = 1`)
 )
 
-// ErrMasterKey is a store that was made with another master key.
-var ErrMasterKey = errors.New("this store belongs to another master key: copy master.key from the control plane that made it, or from where you keep your secrets; when it is lost, musterd adopt-master-key goes on without it")
+// errMasterKey is a store that was made with another master key.
+var errMasterKey = errors.New("this store belongs to another master key: copy master.key from the control plane that made it, or from where you keep your secrets; when it is lost, musterd adopt-master-key goes on without it")
 
 // markOf tells master keys apart and nothing about them.
 func markOf(master []byte) string {
@@ -49,7 +49,7 @@ func (s *Store) knowMaster(ctx context.Context, mark string) error {
 		}
 	}
 	if known != mark {
-		return ErrMasterKey
+		return errMasterKey
 	}
 	return nil
 }

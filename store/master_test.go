@@ -26,7 +26,7 @@ func TestAnotherMasterKey(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := try(other); !errors.Is(err, ErrMasterKey) {
+			if err := try(other); !errors.Is(err, errMasterKey) {
 				t.Errorf("another key: %v", err)
 			}
 			if err := AdoptMaster(t.Context(), other, start, ada); err != nil {
@@ -35,7 +35,7 @@ func TestAnotherMasterKey(t *testing.T) {
 			if err := try(other); err != nil {
 				t.Errorf("the key that was adopted: %v", err)
 			}
-			if err := try(o); !errors.Is(err, ErrMasterKey) {
+			if err := try(o); !errors.Is(err, errMasterKey) {
 				t.Errorf("the key that was left: %v", err)
 			}
 		})

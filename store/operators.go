@@ -27,8 +27,8 @@ SELECT t.secret_hash, t.expires_at, o.name, o.role FROM tokens t JOIN operators 
 	dropOldTokens = define("tokens/drop-old", `DELETE FROM tokens WHERE expires_at <= $1`)
 )
 
-// TokenLife is how long an operator's token lasts.
-const TokenLife = 12 * time.Hour
+// tokenLife is how long an operator's token lasts.
+const tokenLife = 12 * time.Hour
 
 // passwordCost makes one guess cost about a twentieth of a second.
 const passwordCost = 10
@@ -165,7 +165,7 @@ func (s *Store) Login(ctx context.Context, now time.Time, source string, l muste
 		if err != nil {
 			return err
 		}
-		tok = muster.Token{Token: secret, Operator: o.Name, Role: o.Role, ExpiresAt: t.now.Add(TokenLife)}
+		tok = muster.Token{Token: secret, Operator: o.Name, Role: o.Role, ExpiresAt: t.now.Add(tokenLife)}
 		if _, err := t.exec(dropOldTokens, micro(t.now)); err != nil {
 			return err
 		}

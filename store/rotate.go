@@ -14,16 +14,16 @@ WHERE id = $1`)
 	oldSecret = define("keys/old", `SELECT old_hash, old_until FROM api_keys WHERE id = $1`)
 )
 
-// OverlapAtMost is how long two secrets of one key may be good.
-const OverlapAtMost = 7 * 24 * time.Hour
+// overlapAtMost is how long two secrets of one key may be good.
+const overlapAtMost = 7 * 24 * time.Hour
 
 // RotateKey gives a key another secret. The old one is dead at once, or good
 // for the overlap that the operator chose; one from before that is dead.
 func (s *Store) RotateKey(ctx context.Context, now time.Time, by muster.Caller, id string, q muster.KeyRotation) (muster.CreatedKey, error) {
 	var k muster.CreatedKey
 	overlap := time.Duration(q.Overlap) * time.Second
-	if q.Overlap < 0 || q.Overlap > int(OverlapAtMost/time.Second) { // the seconds, whose product may overflow
-		return k, muster.Invalid("overlap_seconds", "an overlap lasts from 0 to %d seconds", int(OverlapAtMost/time.Second))
+	if q.Overlap < 0 || q.Overlap > int(overlapAtMost/time.Second) { // the seconds, whose product may overflow
+		return k, muster.Invalid("overlap_seconds", "an overlap lasts from 0 to %d seconds", int(overlapAtMost/time.Second))
 	}
 	err := s.write(ctx, "rotating a key", now, by, func(t *tx) error {
 		old, found, err := findKey(t, id)

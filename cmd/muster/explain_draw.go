@@ -12,15 +12,15 @@ import (
 
 const lineWidth = 78
 
-// wrapped breaks text between words; every line but the first is indented.
-func wrapped(text string, first, width int, indent string) string {
+// wrapped breaks text that begins at column first between words; every line but the first is indented.
+func wrapped(text string, first int, indent string) string {
 	var b strings.Builder
 	col := first
 	for i, word := range strings.Fields(text) {
 		n := len([]rune(word))
 		switch {
 		case i == 0:
-		case col+1+n > width:
+		case col+1+n > lineWidth:
 			b.WriteString("\n" + indent)
 			col = len(indent)
 		default:
@@ -51,7 +51,7 @@ func (a *app) drawExplanation(w io.Writer, x muster.BootExplanation) {
 		head += ": " + strings.ReplaceAll(x.Cause, "_", " ")
 	}
 	fmt.Fprintf(w, "%s  %s\n", a.paint(bold, x.MAC), a.paint(a.verdictStyle(x.Verdict), said(head)))
-	fmt.Fprintf(w, "%s\n\n", wrapped(said(x.Summary), 0, lineWidth, ""))
+	fmt.Fprintf(w, "%s\n\n", wrapped(said(x.Summary), 0, ""))
 	a.longFields(w, a.explainFields(x)...)
 	if len(x.Steps) > 0 {
 		fmt.Fprintf(w, "\n%s\n", a.paint(bold, "What happened"))
@@ -62,7 +62,7 @@ func (a *app) drawExplanation(w io.Writer, x muster.BootExplanation) {
 	}
 	for i, v := range x.Advice {
 		no := fmt.Sprintf("%2d. ", i+1)
-		fmt.Fprintf(w, "%s%s\n", no, wrapped(said(v.Text), len(no), lineWidth, "    "))
+		fmt.Fprintf(w, "%s%s\n", no, wrapped(said(v.Text), len(no), "    "))
 		if v.Command != "" {
 			fmt.Fprintf(w, "      %s\n", a.paint(cyan, said(v.Command)))
 		}
@@ -185,7 +185,7 @@ func (a *app) longFields(w io.Writer, pairs ...string) {
 	indent := strings.Repeat(" ", width+2)
 	for i := 0; i < len(pairs); i += 2 {
 		if pairs[i+1] != "" {
-			fmt.Fprintf(w, "%s%s  %s\n", a.paint(dim, pairs[i]), strings.Repeat(" ", width-len(pairs[i])), wrapped(said(pairs[i+1]), width+2, lineWidth, indent))
+			fmt.Fprintf(w, "%s%s  %s\n", a.paint(dim, pairs[i]), strings.Repeat(" ", width-len(pairs[i])), wrapped(said(pairs[i+1]), width+2, indent))
 		}
 	}
 }
@@ -207,7 +207,7 @@ func (a *app) drawSteps(w io.Writer, steps []muster.ExplainedStep) {
 			continue
 		}
 		rest := string(r[at:])
-		fmt.Fprintln(w, string(r[:at])+wrapped(rest, at, lineWidth, strings.Repeat(" ", at)))
+		fmt.Fprintln(w, string(r[:at])+wrapped(rest, at, strings.Repeat(" ", at)))
 	}
 }
 
@@ -258,13 +258,13 @@ func (a *app) drawChanges(w io.Writer, cs []explain.Change) {
 			fmt.Fprintln(w, a.paint(bold, mac))
 		}
 		asked := c.At.UTC().Format(time.TimeOnly) + "  " + c.Via + " " + said(c.Asked)
-		fmt.Fprintf(w, "  %s\n", wrapped(asked, 2, lineWidth, "            "))
+		fmt.Fprintf(w, "  %s\n", wrapped(asked, 2, "            "))
 		if !c.Changed && c.Then != nil {
-			fmt.Fprintf(w, "            unchanged: %s\n", wrapped(said(c.Now), 23, lineWidth, "            "))
+			fmt.Fprintf(w, "            unchanged: %s\n", wrapped(said(c.Now), 23, "            "))
 			continue
 		}
-		fmt.Fprintf(w, "            was:  %s\n", wrapped(said(c.Was), 18, lineWidth, "                  "))
-		now := wrapped(said(c.Now), 18, lineWidth, "                  ")
+		fmt.Fprintf(w, "            was:  %s\n", wrapped(said(c.Was), 18, "                  "))
+		now := wrapped(said(c.Now), 18, "                  ")
 		if c.Changed {
 			changed++
 			now = a.paint(yellow, now)

@@ -19,7 +19,7 @@ func (a *app) explainWire(ctx context.Context, o explainFlags) error {
 	if err != nil {
 		return err
 	}
-	if err := a.show(w, func(out io.Writer) { a.drawWire(out, w, o) }); err != nil {
+	if err := a.show(w, func(out io.Writer) { a.drawWire(out, w) }); err != nil {
 		return err
 	}
 	return incomplete(w)

@@ -10,7 +10,7 @@ import (
 	"muster.internal/explain"
 )
 
-func (a *app) drawWire(w io.Writer, x explain.Wire, o explainFlags) {
+func (a *app) drawWire(w io.Writer, x explain.Wire) {
 	if len(x.Attempts) == 0 {
 		fmt.Fprintf(w, "none of the %d frames belongs to a network boot: no DHCP, TFTP or HTTP\n", x.Frames)
 	}
@@ -29,17 +29,17 @@ func (a *app) drawWire(w io.Writer, x explain.Wire, o explainFlags) {
 			kind = "a muster booter"
 		}
 		line := fmt.Sprintf("%s (frames from %s): %s, %d answers; the last: %s", s.Address, s.MAC, kind, s.Answers, said(s.Gives))
-		fmt.Fprintf(w, "  %s\n", wrapped(line, 2, lineWidth, "    "))
+		fmt.Fprintf(w, "  %s\n", wrapped(line, 2, "    "))
 	}
 	if len(x.Faults) > 0 {
 		fmt.Fprintf(w, "\n%s\n", a.paint(bold, "Frames that cannot be read"))
 	}
 	for _, l := range x.Faults {
-		fmt.Fprintf(w, "  %s\n", wrapped(fmt.Sprintf("frame %d, %s: %s", l.Frame, l.Via, said(l.Text)), 2, lineWidth, "    "))
+		fmt.Fprintf(w, "  %s\n", wrapped(fmt.Sprintf("frame %d, %s: %s", l.Frame, l.Via, said(l.Text)), 2, "    "))
 	}
 	for _, s := range x.Warnings {
 		fmt.Fprintln(w)
-		fmt.Fprintln(w, a.paint(yellow, wrapped("warning: "+said(s), 0, lineWidth, "  ")))
+		fmt.Fprintln(w, a.paint(yellow, wrapped("warning: "+said(s), 0, "  ")))
 	}
 }
 
@@ -66,22 +66,22 @@ func (a *app) drawAttempt(w io.Writer, t explain.Attempt) {
 		}
 		start := fmt.Sprintf("%5d  %s  %-10s  ", l.Frame, l.At.Format(time.TimeOnly+".000"), who)
 		indent := strings.Repeat(" ", len(start))
-		fmt.Fprintln(w, start+wrapped(text, len(start), lineWidth, indent))
+		fmt.Fprintln(w, start+wrapped(text, len(start), indent))
 		if l.Verdict != nil {
 			v := explain.InShort(*l.Verdict)
 			if l.Verdict.Quirk != "" {
 				v += ", quirk " + l.Verdict.Quirk
 			}
-			fmt.Fprintln(w, indent+a.paint(a.answerStyle(*l.Verdict), wrapped("muster: "+said(v), len(start), lineWidth, indent+"  ")))
+			fmt.Fprintln(w, indent+a.paint(a.answerStyle(*l.Verdict), wrapped("muster: "+said(v), len(start), indent+"  ")))
 		}
 	}
 	if v := t.Verdict; v != nil && !v.Serve {
-		fmt.Fprintln(w, "  "+wrapped("muster would not answer its last request: "+said(v.Why), 2, lineWidth, "  "))
+		fmt.Fprintln(w, "  "+wrapped("muster would not answer its last request: "+said(v.Why), 2, "  "))
 	}
 	if v := t.Admitted; v != nil && v.Serve {
-		fmt.Fprintln(w, "  "+wrapped("once the boot policy admits it, muster "+said(admitted(*v)), 2, lineWidth, "  "))
+		fmt.Fprintln(w, "  "+wrapped("once the boot policy admits it, muster "+said(admitted(*v)), 2, "  "))
 	} else if v != nil {
-		fmt.Fprintln(w, "  "+wrapped("even if the boot policy admitted it, muster would not answer its first request: "+said(v.Why), 2, lineWidth, "  "))
+		fmt.Fprintln(w, "  "+wrapped("even if the boot policy admitted it, muster would not answer its first request: "+said(v.Why), 2, "  "))
 	}
 }
 
