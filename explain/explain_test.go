@@ -48,6 +48,13 @@ func TestStages(t *testing.T) {
 	for i := range 5 {
 		loop = append(loop, step(100-10*i, "DHCP", "REQUEST", "loader", ""), step(99-10*i, "TFTP", "snponly.efi", "loader", "done"))
 	}
+	var twice, again []muster.BootStep
+	for i := range 4 {
+		files := []muster.BootStep{step(100-10*i, "HTTP", "kernel", "file", "done"), step(99-10*i, "HTTP", "initrd", "file", "done")}
+		if again = append(again, files...); i < 2 {
+			twice = append(twice, files...)
+		}
+	}
 	refused := step(30, "HTTP", "script.ipxe", "script", "")
 	refused.Serve, refused.Reason = false, "not_staged"
 	for name, c := range map[string]struct {
@@ -68,6 +75,8 @@ func TestStages(t *testing.T) {
 		"is loading":                  {after(step(2, "HTTP", "kernel", "file", "")), nil, muster.BootUnderway, ""},
 		"never announces itself":      {after(step(500, "HTTP", "initrd", "file", "done")), nil, muster.BootStuck, "no_announce"},
 		"goes round":                  {loop, nil, muster.BootLoop, "loop_loader"},
+		"loads its image again":       {again, nil, muster.BootLoop, "loop_file"},
+		"has booted twice":            {twice, nil, muster.BootUnderway, ""},
 		"waits for approval":          {after(step(500, "HTTP", "initrd", "file", "done")), reg(muster.AwaitingSetup, 400), muster.BootWaiting, "is_awaiting_setup"},
 		"is being set up":             {lease, reg(muster.SettingUp, 5), muster.BootInstall, ""},
 		"runs":                        {lease, reg(muster.Approved, 5), muster.BootRunning, ""},

@@ -228,7 +228,7 @@ func (c *inquiry) looping() bool {
 			break
 		}
 		if s.Stage == stage {
-			times[s.Via+s.Booter] += s.Count
+			times[s.Via+s.Booter+s.Asked] += s.Count // kernel and initrd are one boot
 			first = s.First
 		}
 	}

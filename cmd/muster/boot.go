@@ -68,7 +68,7 @@ func (a *app) bootMode(r muster.BootRecord) string {
 	if r.Mode == muster.RescueMode {
 		s := string(r.Mode)
 		if r.RescueUntil != nil {
-			s += ", " + span(r.RescueUntil.Sub(a.now())) + " left"
+			s += ", " + left(r.RescueUntil.Sub(a.now())) + " left"
 		}
 		return a.paint(yellow, s)
 	}

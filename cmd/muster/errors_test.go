@@ -47,6 +47,41 @@ func TestOutputThatIsLost(t *testing.T) {
 	}
 }
 
+// TestNearMiss: a command that does not exist is told with what it may have been,
+// in one line, at the top as further down.
+func TestNearMiss(t *testing.T) {
+	for args, want := range map[string]string{
+		"event --last 3":       `unknown command "event" for "muster": did you mean events?`,
+		"regisration ls":       `unknown command "regisration" for "muster": did you mean registration?`,
+		"node quiese web1 -x":  `unknown command "quiese" for "muster node": did you mean quiesce?`,
+		"registration list":    `unknown command "list" for "muster registration": did you mean ls?`,
+		"nothing-like-it here": `unknown command "nothing-like-it" for "muster"`,
+	} {
+		code, said := try(t, io.Discard, strings.Fields(args)...)
+		if first, _, _ := strings.Cut(said, "\n"); code != exitUsage || first != "muster: error: "+want {
+			t.Errorf("%s: exit %d, %s", args, code, said)
+		}
+	}
+}
+
+// TestLeft: what was opened for an hour a moment ago is open for an hour.
+func TestLeft(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		time.Hour - time.Millisecond:        "1h",
+		30*time.Minute - 2*time.Second:      "30m",
+		24*time.Hour - time.Second:          "24h",
+		90*24*time.Hour - time.Second:       "90d",
+		2*time.Hour - 20*time.Minute:        "1h",
+		time.Minute - 300*time.Millisecond:  "1m",
+		59 * time.Second:                    "59s",
+		10*time.Second - 2*time.Millisecond: "10s",
+	} {
+		if got := left(d); got != want {
+			t.Errorf("%s: %s, want %s", d, got, want)
+		}
+	}
+}
+
 // TestErrorsAsJSON: with --output json whatever goes wrong is one object.
 func TestErrorsAsJSON(t *testing.T) {
 	for _, c := range []struct {

@@ -84,7 +84,10 @@ func parseDays(s string) (time.Duration, error) {
 
 // wrongFlag says which flag is wrong and what it takes, in place of what the
 // parser of its value says.
-func wrongFlag(_ *cobra.Command, err error) error {
+func wrongFlag(c *cobra.Command, err error) error {
+	if args := c.Flags().Args(); c.HasSubCommands() && len(args) > 0 { // the flag may well be that of the command which was meant
+		return c.Args(c, args)
+	}
 	var e *pflag.InvalidValueError
 	if !errors.As(err, &e) {
 		return usagef("%v", err)
@@ -108,8 +111,13 @@ func clears(c *cobra.Command, flags ...string) {
 
 const emptyClears = "empty_clears"
 
+// longest is the length of an argument or a flag that nothing needs more of: a
+// path has no more bytes, and a name that long would not pass as part of a URL.
+const longest = 4096
+
 // filled refuses an argument or a flag that is given and empty: a script whose
-// variable is not set must not be given the default instead.
+// variable is not set must not be given the default instead. What is far too
+// long (a file in place of its name) is refused too, without repeating it.
 func filled(c *cobra.Command, args []string) error {
 	if c.DisableFlagParsing { // completion: what it gets is another command's
 		return nil
@@ -117,6 +125,10 @@ func filled(c *cobra.Command, args []string) error {
 	blank := func(s string) bool { return strings.TrimSpace(s) == "" }
 	if slices.ContainsFunc(args, blank) {
 		return usagef("%s: an argument is empty", c.CommandPath())
+	}
+	long := func(s string) bool { return len(s) > longest }
+	if slices.ContainsFunc(args, long) {
+		return usagef("%s: an argument is longer than %d bytes", c.CommandPath(), longest)
 	}
 	var err error
 	c.Flags().Visit(func(f *pflag.Flag) {
@@ -126,6 +138,9 @@ func filled(c *cobra.Command, args []string) error {
 		}
 		if _, may := f.Annotations[emptyClears]; !may && (len(values) == 0 || slices.ContainsFunc(values, blank)) {
 			err = usagef("--%s is empty: give it a value, or leave it out", f.Name)
+		}
+		if slices.ContainsFunc(values, long) {
+			err = usagef("--%s is longer than %d bytes", f.Name, longest)
 		}
 	})
 	return err

@@ -74,6 +74,20 @@ func TestEmptyIsNotTheDefault(t *testing.T) {
 	}
 }
 
+// TestFarTooLong: a file's content in place of its name is not repeated, and goes
+// nowhere.
+func TestFarTooLong(t *testing.T) {
+	for _, args := range [][]string{
+		{"token", "revoke", strings.Repeat("x", longest+1)},
+		{"registration", "plan-setup", "SIM00001", "--hostname", strings.Repeat("x", longest+1)},
+		{"registration", "plan-setup", "SIM00001", "--exclude", "sda," + strings.Repeat("x", longest+1)},
+	} {
+		if code, said := try(t, io.Discard, args...); code != exitUsage || !strings.Contains(said, "is longer than 4096 bytes") || strings.Contains(said, "xxx") {
+			t.Errorf("%.30q: exit %d, %.200s", args, code, said)
+		}
+	}
+}
+
 // TestNumbersAreBounded: no flag takes a number that does not fit, or tells
 // people what a parser calls the mistake.
 func TestNumbersAreBounded(t *testing.T) {

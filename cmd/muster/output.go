@@ -136,11 +136,20 @@ func (a *app) ago(t *time.Time) string {
 	d := a.now().Sub(*t)
 	switch {
 	case d < 0:
-		return "in " + span(-d)
+		return "in " + left(-d)
 	case d < time.Second:
 		return "now"
 	}
 	return span(d) + " ago"
+}
+
+// left writes how long something still lasts. It rounds: an hour that was opened
+// a moment ago is an hour, not 59 minutes.
+func left(d time.Duration) string {
+	if d = d.Round(time.Second); d >= time.Minute {
+		d = d.Round(time.Minute)
+	}
+	return span(d)
 }
 
 func span(d time.Duration) string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -102,6 +103,7 @@ func (a *app) root() *cobra.Command {
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.SetFlagErrorFunc(wrongFlag)
+	holdsOthers(root)
 	pf := root.PersistentFlags()
 	pf.StringVar(&a.urlFlag, "url", "", "control plane, https://HOST:PORT (MUSTER_URL)")
 	pf.StringVar(&a.keyFile, "key-file", "", "file that holds an API key or operator token, - for standard input (MUSTER_KEY holds the key itself)")
@@ -131,16 +133,7 @@ func (a *app) root() *cobra.Command {
 // group is a command that only holds others.
 func group(use, short, long string, subs ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, Long: long}
-	c.Args = func(c *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return nil
-		}
-		if s := c.SuggestionsFor(args[0]); len(s) > 0 {
-			return usagef("unknown command %q for %q: did you mean %s?", args[0], c.CommandPath(), strings.Join(s, " or "))
-		}
-		return usagef("unknown command %q for %q", args[0], c.CommandPath())
-	}
-	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+	holdsOthers(c)
 	for _, s := range subs { // what other programs call the same
 		switch s.Name() {
 		case "ls":
@@ -151,6 +144,22 @@ func group(use, short, long string, subs ...*cobra.Command) *cobra.Command {
 	}
 	c.AddCommand(subs...)
 	return c
+}
+
+// holdsOthers lets a command do nothing but show what it holds, and name those
+// whose names are near to what was typed.
+func holdsOthers(c *cobra.Command) {
+	c.SuggestionsMinimumDistance = 2
+	c.Args = func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		if s := slices.Compact(c.SuggestionsFor(args[0])); len(s) > 0 {
+			return usagef("unknown command %q for %q: did you mean %s?", args[0], c.CommandPath(), strings.Join(s, " or "))
+		}
+		return usagef("unknown command %q for %q", args[0], c.CommandPath())
+	}
+	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 }
 
 // names checks the number of arguments and says which one is missing.

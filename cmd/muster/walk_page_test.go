@@ -11,8 +11,8 @@ var (
 	anyUUID    = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 	anyTime    = regexp.MustCompile(`20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z?`)
 	anyAgo     = regexp.MustCompile(`\b\d+s( ago)?\b|\b\d+[mhd] ago\b|\bnow\b`) // a loaded machine takes minutes
-	anyLeft    = regexp.MustCompile(`\bin \d+m\b|\b\d+m left\b`)
-	anyMinutes = regexp.MustCompile(`\d+m`)
+	anyLeft    = regexp.MustCompile(`\bin \d+[mh]\b|\b\d+m left\b`)
+	anyMinutes = regexp.MustCompile(`\d+[mh]`)
 	anyHash    = regexp.MustCompile(`[0-9a-f]{64}`)
 	anyCount   = regexp.MustCompile(`\b\d+ (entries)|(entry|to) \d+\b`)
 	booters    = regexp.MustCompile(`\d of \d booters have confirmed.*`)
