@@ -26,7 +26,8 @@ const (
 var Scopes = []Scope{ScopeFull, ScopeReadOnly, ScopeAuditOnly, ScopeAgent, ScopeBooter, ScopeURenroll}
 
 // A Caller is who asks: an operator in person (Operator and Role), a key
-// (KeyID and Scope), or nobody known.
+// (KeyID and Scope), a node (NodeID, with the agent key that its certificate
+// was signed for), or nobody known.
 type Caller struct {
 	Operator string
 	Role     Role
@@ -34,7 +35,11 @@ type Caller struct {
 	Scope    Scope
 	// ServerUUID is the machine that an agent key is bound to.
 	ServerUUID string
-	Source     string // network address, for limits and audit
+	// NodeID is set for who comes with a node's certificate. Lapsed says that its
+	// time is over: it is good for a new one, and for nothing else.
+	NodeID string
+	Lapsed bool
+	Source string // network address, for limits and audit
 }
 
 // String is how the audit names a caller.
@@ -44,6 +49,8 @@ func (c Caller) String() string {
 		return "clock"
 	case c.Operator != "":
 		return "operator:" + c.Operator
+	case c.NodeID != "":
+		return "node:" + c.NodeID
 	case c.KeyID != "":
 		return "key:" + c.KeyID
 	}
@@ -91,14 +98,17 @@ const (
 	ActBooterRemove        Action = "booter_remove"
 	ActAnnounce            Action = "announce"
 	ActPasswordChange      Action = "password_change" // one's own
+	ActDeclare             Action = "declare"         // what a node is told to be
 )
 
-// access is the whole table: who may do what. A person in the role, or a key
-// of the scope; "anonymous" means anybody.
+// access is the whole table: who may do what. A person in the role, a key of
+// the scope, or a node by its certificate, which has lapsed or has not;
+// "anonymous" means anybody.
 var access = map[Action]struct {
-	anonymous bool
-	roles     []Role
-	scopes    []Scope
+	anonymous    bool
+	roles        []Role
+	scopes       []Scope
+	node, lapsed bool
 }{
 	ActHealth:              {anonymous: true},
 	ActLogin:               {anonymous: true},
@@ -134,6 +144,7 @@ var access = map[Action]struct {
 	ActBooterRemove:        {roles: []Role{Admin}},
 	ActAnnounce:            {scopes: []Scope{ScopeURenroll}},
 	ActPasswordChange:      {roles: []Role{Admin, Viewer}},
+	ActDeclare:             {roles: []Role{Admin}, scopes: []Scope{ScopeFull}},
 }
 
 // May tells whether c may do a. An action that is not in the table is denied
@@ -150,6 +161,9 @@ func (c Caller) May(a Action) bool {
 			}
 		}
 		return false
+	}
+	if c.NodeID != "" {
+		return row.node && (row.lapsed || !c.Lapsed)
 	}
 	for _, s := range row.scopes {
 		if c.KeyID != "" && s == c.Scope {

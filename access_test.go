@@ -24,6 +24,8 @@ var callers = []struct {
 	{"agent", muster.Caller{KeyID: "k", Scope: muster.ScopeAgent}},
 	{"booter", muster.Caller{KeyID: "k", Scope: muster.ScopeBooter}},
 	{"ur_enroll", muster.Caller{KeyID: "k", Scope: muster.ScopeURenroll}},
+	{"node", muster.Caller{NodeID: "n", KeyID: "k", Scope: muster.ScopeAgent}},
+	{"lapsed", muster.Caller{NodeID: "n", KeyID: "k", Scope: muster.ScopeAgent, Lapsed: true}},
 	{"clock", muster.Clock},
 	{"no role", muster.Caller{Operator: "eve"}},
 	{"odd role", muster.Caller{Operator: "eve", Role: "root"}},
@@ -71,6 +73,10 @@ func TestAccessPromises(t *testing.T) {
 			case !may && open:
 				t.Errorf("%s may not %s, and everybody may", c.name, a)
 			case !may || open:
+			case c.NodeID != "" && !strings.HasPrefix(string(a), "link"):
+				t.Errorf("%s may %s, which is not the link", c.name, a)
+			case c.Lapsed && a != "link_certificate":
+				t.Errorf("%s may %s, which takes a certificate that has not expired", c.name, a)
 			case c.Operator == "" && c.KeyID == "" || c.Role == "" && c.Scope == "":
 				t.Errorf("%s may %s", c.name, a)
 			case slices.Contains(inPerson, a) && !admin:
@@ -97,6 +103,7 @@ func TestCallerNames(t *testing.T) {
 	for want, c := range map[string]muster.Caller{
 		"operator:ann": {Operator: "ann", Role: muster.Admin},
 		"key:k1":       {KeyID: "k1", Scope: muster.ScopeFull},
+		"node:n1":      {NodeID: "n1", KeyID: "k1", Scope: muster.ScopeAgent},
 		"anonymous":    {Source: "10.0.0.1"},
 		"clock":        muster.Clock,
 	} {

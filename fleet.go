@@ -63,6 +63,7 @@ type Fleet interface {
 	VerifyAudit(ctx context.Context) (AuditVerdict, error)
 
 	Exits
+	Declarations
 
 	Booters(ctx context.Context) ([]BooterStatus, error)
 	// RemoveBooter forgets a booter that is gone for good, and the bus sessions

@@ -295,6 +295,7 @@ type Node struct {
 	State      NodeState  `json:"state"`
 	CreatedAt  time.Time  `json:"created_at"`
 	LastSeen   *time.Time `json:"last_seen,omitempty"`
+	Link       *NodeLink  `json:"link,omitempty"` // absent: it has never been linked
 }
 
 // A Disk is a block device as a machine sees it, with what is on it.

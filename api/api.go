@@ -111,6 +111,7 @@ func New(svc Service, o Options) *API {
 	a.hosts()
 	a.doors()
 	a.exits()
+	a.declarations()
 	a.progress()
 	a.spec = a.document()
 	return a

@@ -13,6 +13,7 @@ import (
 
 	"muster.internal"
 	"muster.internal/api"
+	"muster.internal/resource"
 )
 
 // bearers are the tokens that the fake service knows.
@@ -344,4 +345,19 @@ func (s session) ChangeOperator(_ ctx, n string, c muster.OperatorChange) (muste
 func (s session) RemoveOperator(_ ctx, n string) error { return s.f.note("RemoveOperator", n) }
 func (s session) ChangePassword(_ ctx, c muster.PasswordChange) error {
 	return s.f.note("ChangePassword", c)
+}
+func (s session) Declare(_ ctx, id string, d resource.Declaration) (muster.NodeDeclaration, error) {
+	return answer[muster.NodeDeclaration](s.f, "Declare", id, d)
+}
+func (s session) Declaration(_ ctx, id string) (muster.NodeDeclaration, error) {
+	return answer[muster.NodeDeclaration](s.f, "Declaration", id)
+}
+func (s session) NodeReport(_ ctx, id string) (muster.NodeReport, error) {
+	return answer[muster.NodeReport](s.f, "NodeReport", id)
+}
+func (s session) NodeOwned(_ ctx, id string) (muster.NodeOwned, error) {
+	return answer[muster.NodeOwned](s.f, "NodeOwned", id)
+}
+func (s session) NodeProfile(_ ctx, id string) (muster.NodeProfile, error) {
+	return answer[muster.NodeProfile](s.f, "NodeProfile", id)
 }

@@ -207,6 +207,11 @@ var questions = []question{
 	q0("Operators", "admin", everything.Operators),
 	q1("CreateOperator", "admin", everything.CreateOperator),
 	q1("Node", "viewer", everything.Node),
+	q2("Declare", "key-full", everything.Declare),
+	q1("Declaration", "viewer", everything.Declaration),
+	q1("NodeReport", "viewer", everything.NodeReport),
+	q1("NodeOwned", "viewer", everything.NodeOwned),
+	q1("NodeProfile", "viewer", everything.NodeProfile),
 	q0("RaiseNode", "key-full", func(e everything, c context.Context) (muster.Node, error) {
 		return e.RaiseNode(c, "n", "graceful_remove")
 	}),

@@ -221,7 +221,8 @@ func (a *authCache) put(now time.Time, mark int64, secret string, c muster.Calle
 var keepsKeys = func() map[string]bool {
 	m := map[string]bool{"conflict": true, "session_lost": true, "reconnected": true, "add_image": true, "set_policy": true,
 		"login": true, "open_window": true, "close_window": true, "expire_window": true, "use_up_window": true,
-		"take_slot": true, "issue_token": true, "revoke_token": true, "deliver_root_password": true, "create_key": true, "create_operator": true}
+		"take_slot": true, "issue_token": true, "revoke_token": true, "deliver_root_password": true, "create_key": true, "create_operator": true,
+		"declare": true, "sign_certificate": true, "away": true, "back": true, "drift_fought": true, "apply_failed": true, "reverted": true}
 	for _, e := range []muster.Event{
 		lifecycle.Sight, lifecycle.Admit, lifecycle.StartProbe, lifecycle.Dismiss, lifecycle.SetRecord, lifecycle.Enroll,
 		lifecycle.Announce, lifecycle.Survey, lifecycle.ApproveSetup, lifecycle.Take, lifecycle.SetupComplete,

@@ -24,6 +24,7 @@ FROM api_keys ORDER BY created_at, id`)
 
 	dropKey      = define("keys/drop", `DELETE FROM api_keys WHERE id = $1`)
 	dropAgentKey = define("keys/drop-agent", `DELETE FROM api_keys WHERE server_uuid = $1 AND server_uuid <> ''`)
+	nodeOfKey    = define("keys/node", `SELECT node_id FROM registrations WHERE server_uuid = $1 AND key_id = $2`)
 	keyUsed      = define("keys/used", `UPDATE api_keys SET last_used = $2 WHERE id = $1`)
 )
 
@@ -152,7 +153,7 @@ func (s *Store) Authenticate(ctx context.Context, now time.Time, secret, source 
 // itself; nil: never.
 func (s *Store) AuthenticateUntil(ctx context.Context, now time.Time, secret, source string) (c muster.Caller, until *time.Time, err error) {
 	if id, ok := splitSecret(keyPrefix, secret); ok {
-		return s.authenticateKey(ctx, now, id, secret, source)
+		return s.authenticateKey(ctx, now, id, hashed(secret), source)
 	}
 	if id, ok := splitSecret(tokenPrefix, secret); ok {
 		return s.authenticateToken(ctx, now, id, secret, source)
@@ -164,16 +165,51 @@ func unauthenticated() error {
 	return muster.Problemf(muster.CodeUnauthenticated, "this key or token is not known, has expired, or was revoked")
 }
 
-func (s *Store) authenticateKey(ctx context.Context, now time.Time, id, secret, source string) (c muster.Caller, until *time.Time, err error) {
+// AuthenticateNode finds who speaks with a certificate of ours, which names its
+// node and the agent key that it was signed for. The two die together.
+func (s *Store) AuthenticateNode(ctx context.Context, now time.Time, nodeID, keyID, source string) (muster.Caller, error) {
+	c, _, err := s.authenticateKey(ctx, now, keyID, nil, source)
+	if err != nil {
+		return c, err
+	}
+	is, err := s.NodeOf(ctx, c)
+	if err == nil && (is == "" || is != nodeID) {
+		err = unauthenticated()
+	}
+	if err != nil {
+		return muster.Caller{}, err
+	}
+	c.NodeID = nodeID
+	return c, nil
+}
+
+// NodeOf is the node of an agent key's machine; empty: it has none.
+func (s *Store) NodeOf(ctx context.Context, c muster.Caller) (nodeID string, err error) {
+	if c.Scope != muster.ScopeAgent || c.ServerUUID == "" {
+		return "", nil
+	}
+	err = s.read(ctx, "looking for a key's node", func(r *reading) error {
+		_, err := r.get(nodeOfKey, []any{c.ServerUUID, c.KeyID}, &nodeID)
+		return err
+	})
+	return nodeID, err
+}
+
+// authenticateKey finds whose a key is. Without the hash of its secret, who
+// speaks has been proved in another way.
+func (s *Store) authenticateKey(ctx context.Context, now time.Time, id string, given []byte, source string) (c muster.Caller, until *time.Time, err error) {
 	err = s.read(ctx, "authenticating", func(r *reading) error {
 		k, hash, found, err := findKeyHash(r, id)
 		if err != nil {
 			return err
 		}
 		if !found {
-			return expunged(r, id, secret)
+			return expunged(r, id, given)
 		}
-		if until, err = secretEnds(r, k, hash, hashed(secret)); err != nil {
+		if until = k.ExpiresAt; given != nil {
+			until, err = secretEnds(r, k, hash, given)
+		}
+		if err != nil {
 			return err
 		}
 		if until != nil && !now.Before(*until) {

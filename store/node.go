@@ -157,11 +157,16 @@ func (s *Store) Nodes(ctx context.Context) ([]muster.Node, error) {
 	ns := []muster.Node{}
 	err := s.read(ctx, "listing nodes", func(r *reading) error {
 		ns = ns[:0]
+		links, err := findLinks(r)
+		if err != nil {
+			return err
+		}
 		return r.each(nodesAll, nil, func(scan func(...any) error) error {
 			n, err := scanNode(scan)
 			if at, ok := s.LastHeard(n.ServerUUID); ok && n.State != muster.NodeDecommissioned {
 				n.LastSeen = &at
 			}
+			n.Link = links[n.ID]
 			ns = append(ns, n)
 			return err
 		})

@@ -146,6 +146,9 @@ func (s *Store) Node(ctx context.Context, nodeID string) (muster.NodeDetail, err
 		if at, ok := s.LastHeard(n.ServerUUID); ok && n.State != muster.NodeDecommissioned {
 			d.LastSeen = &at
 		}
+		if d.Link, err = findLink(r, nodeID); err != nil {
+			return err
+		}
 		if err := r.each(disksShown, []any{nodeID}, func(scan func(...any) error) error {
 			k, err := scanNodeDisk(scan)
 			d.Disks = append(d.Disks, k)

@@ -164,6 +164,7 @@ func upgraded(t *testing.T, s *Store, version int64) {
 		{1, 4, "booters that followed the feed before that was counted", "SELECT count(*) FROM booters WHERE followed <> 0", 0},
 		{1, 5, "machines, made of registrations", "SELECT count(*) FROM machines WHERE state = 'known'", 3},
 		{4, 5, "boot records that an operator had a hand in", "SELECT count(*) FROM boot_records WHERE touched = 1", 1},
+		{1, 10, "nodes that were linked before there was a link", "SELECT count(*) FROM node_links", 0},
 		{1, 9, "tables that lost the master key's mark", "SELECT count(*) FROM master_key WHERE mark = '" + markOf(master) + "'", 1},
 	} {
 		if version < c.from || version >= c.before {

@@ -198,9 +198,10 @@ func (t *tx) readmit(m *machine) error {
 	return t.save(m, next, seq)
 }
 
-// expunged tells whoever comes with a key that died with its machine so. It is
-// not a guesser, and waits for nothing.
-func expunged(r source, id, secret string) error {
+// expunged tells whoever comes with a key that died with its machine so, or with
+// a certificate of it, which has no secret. It is not a guesser, and waits for
+// nothing.
+func expunged(r source, id string, given []byte) error {
 	var hash []byte
 	var uuid string
 	var gone bool
@@ -208,7 +209,7 @@ func expunged(r source, id, secret string) error {
 	if err != nil {
 		return err
 	}
-	if !equal(hash, hashed(secret)) || !found || !gone {
+	if given != nil && !equal(hash, given) || !found || !gone {
 		return unauthenticated()
 	}
 	p := muster.Problemf(muster.CodeGone, "machine %s was expunged from the fleet: this key is dead for ever; an operator must readmit the machine before it can register again", uuid)

@@ -42,6 +42,7 @@ type memory struct {
 	audit   []muster.AuditEntry
 	booters []muster.BooterStatus
 	nodes   []muster.Node
+	told    map[string]muster.NodeDeclaration
 	traces  map[string]muster.BootTrace // what booters saw of a card
 
 	followed int // how often somebody asked for an explanation
@@ -69,11 +70,13 @@ type memory struct {
 func usual() *memory {
 	seen := noon.Add(-42 * time.Second)
 	m := &memory{
+		told: map[string]muster.NodeDeclaration{},
 		regs: map[string]*muster.Registration{}, codes: map[string]string{"K7P2QX": uuidClaf},
 		recs: map[string]*muster.BootRecord{}, blobs: map[string][]byte{}, policy: muster.DefaultBootPolicy(),
 		people:  []muster.Operator{{Name: "admin", Role: muster.Admin, CreatedAt: noon.Add(-240 * time.Hour), LastLogin: &seen}},
 		booters: []muster.BooterStatus{{Booter: "rack1", Seq: 7, Staged: []string{"sha256:1"}, LastSeen: &seen, Errors: []string{"disk 91 % full"}}},
-		nodes:   []muster.Node{{ID: "019add0c-7b00-7000-8000-000000000001", ServerUUID: uuidWeb1, Hostname: "web1", Policy: muster.PolicyInService, State: muster.NodeInService, LastSeen: &seen}},
+		nodes: []muster.Node{{ID: "019add0c-7b00-7000-8000-000000000001", ServerUUID: uuidWeb1, Hostname: "web1", Policy: muster.PolicyInService, State: muster.NodeInService, LastSeen: &seen,
+			Link: &muster.NodeLink{LastLinked: noon.Add(-2 * time.Hour), Holds: 1, Version: "1.0"}}},
 	}
 	m.regs[uuidWeb1] = &muster.Registration{ServerUUID: uuidWeb1, State: muster.Approved, Hostname: "web1", Manufacturer: "Dell Inc.", Product: "PowerEdge R640",
 		Serial: "8CX2P53", MACs: []string{"52:54:00:77:00:01"}, Door: muster.DoorNetboot, LastSeen: seen, NodeID: m.nodes[0].ID, BoundKeyID: "Zk3vQ0aX91_b"}

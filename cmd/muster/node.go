@@ -16,6 +16,7 @@ func (a *app) nodeCmd() *cobra.Command {
 its state what is true. A node is named by its id, or by its machine: serial
 number, host name, MAC address, UUID.`,
 		a.nodeLs(), a.nodeShow(), a.nodeTicket(),
+		a.nodeDeclare(), a.nodeDeclaration(), a.nodeReport(), a.nodeOwned(), a.nodeProfile(),
 		a.nodeRaise("no-provision", "Place nothing new on a node", "Place nothing new on a node. What runs there is left alone. Resume takes it back.", "gets nothing new", ""),
 		a.nodeRaise("quiesce", "Move away what can move, stop the rest, for a while", "Move away what can move and stop the rest, for work on the machine. Resume takes it back.", "is to be quiet", ""),
 		a.nodeRaise("resume", "Take a node back into service", "Take back no-provision, quiesce, or a graceful removal that is not finished.", "is to serve", ""),
@@ -50,9 +51,9 @@ func (a *app) nodeLs() *cobra.Command {
 				short := brief(uuids)
 				rows := make([][]string, len(ns))
 				for i, n := range ns {
-					rows[i] = []string{n.ID, dash(n.Hostname), short(n.ServerUUID), said(string(n.Policy)), said(string(n.State)), a.ago(n.LastSeen)}
+					rows[i] = []string{n.ID, dash(n.Hostname), short(n.ServerUUID), said(string(n.Policy)), said(string(n.State)), a.linked(n.Link), a.ago(n.LastSeen)}
 				}
-				grid(w, []string{"NODE", "HOST", "UUID", "POLICY", "STATE", "SEEN"}, rows)
+				grid(w, []string{"NODE", "HOST", "UUID", "POLICY", "STATE", "LINK", "SEEN"}, rows)
 			})
 		}),
 	}

@@ -58,7 +58,10 @@ func (a *app) nodeShow() *cobra.Command {
 
 func (a *app) drawNode(w io.Writer, d muster.NodeDetail) {
 	a.fields(w, "node", d.ID, "machine", d.ServerUUID, "host", said(d.Hostname), "serial", said(d.Serial),
-		"policy", said(string(d.Policy)), "state", said(string(d.State)), "made", a.ago(&d.CreatedAt), "seen", a.ago(d.LastSeen))
+		"policy", said(string(d.Policy)), "state", said(string(d.State)), "made", a.ago(&d.CreatedAt), "seen", a.ago(d.LastSeen), "link", a.linked(d.Link))
+	if d.Link != nil {
+		a.fields(w, "holds", fmt.Sprintf("generation %d", d.Link.Holds), "host", said(d.Link.Version))
+	}
 	a.drawTombstone(w, d.Expunged)
 	if len(d.Disks) > 0 {
 		slices.SortStableFunc(d.Disks, func(a, b muster.NodeDisk) int { return strings.Compare(a.Disk.Path, b.Disk.Path) })

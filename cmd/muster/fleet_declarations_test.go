@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	muster "muster.internal"
+	"muster.internal/resource"
+)
+
+func (m *memory) Declare(_ context.Context, id string, d resource.Declaration) (muster.NodeDeclaration, error) {
+	if _, err := m.node(id); err != nil {
+		return muster.NodeDeclaration{}, err
+	}
+	if a := d.Actions(); len(a) > 0 {
+		return muster.NodeDeclaration{}, muster.Invalid("resources", "%s may not be declared from afar", a[0])
+	}
+	d = d.Redacted()
+	was := m.told[id]
+	d.Generation = was.Generation
+	a, _ := json.Marshal(was.Declaration)
+	b, _ := json.Marshal(d)
+	if was.Generation > 0 && string(a) == string(b) {
+		return was, nil
+	}
+	d.Generation++
+	n := muster.NodeDeclaration{NodeID: id, Generation: d.Generation, DeclaredAt: noon, DeclaredBy: "operator:admin", Declaration: d}
+	m.told[id] = n
+	m.note("declare", "node/"+id)
+	return n, nil
+}
+
+func (m *memory) Declaration(_ context.Context, id string) (muster.NodeDeclaration, error) {
+	if _, err := m.node(id); err != nil {
+		return muster.NodeDeclaration{}, err
+	}
+	d, told := m.told[id]
+	if !told {
+		return d, muster.Problemf(muster.CodeNotFound, "nothing was declared of node %s yet", id)
+	}
+	return d, nil
+}
+
+func (m *memory) NodeReport(_ context.Context, id string) (muster.NodeReport, error) {
+	if _, err := m.node(id); err != nil {
+		return muster.NodeReport{}, err
+	}
+	r := resource.Report{Generation: 1, Trigger: "declaration", Started: noon.Add(-time.Minute), Finished: noon.Add(-time.Minute), Version: "1.0", Outcome: resource.OutcomeKept, Lines: []resource.Line{
+		{Ref: "package:chrony", Outcome: resource.OutcomeOK},
+		{Ref: "file:/etc/motd", Outcome: resource.OutcomeChanged, Did: "updated", Fought: true},
+		{Ref: "file:/etc/issue", Outcome: resource.OutcomeKept, Reason: "it is not ours"},
+	}}
+	return muster.NodeReport{NodeID: id, ReportedAt: noon.Add(-time.Minute), Report: r, Notable: &r}, nil
+}
+
+func (m *memory) NodeOwned(_ context.Context, id string) (muster.NodeOwned, error) {
+	if _, err := m.node(id); err != nil {
+		return muster.NodeOwned{}, err
+	}
+	return muster.NodeOwned{NodeID: id, MirroredAt: noon, Owned: []resource.Owned{
+		{Ref: "file:/etc/motd", Origin: resource.OriginAdopted, Since: noon.Add(-time.Hour), Generation: 1, Original: "originals/motd"},
+		{Ref: "package:chrony", Origin: resource.OriginCreated, Since: noon.Add(-time.Hour), Generation: 1},
+	}}, nil
+}
+
+func (m *memory) NodeProfile(_ context.Context, id string) (muster.NodeProfile, error) {
+	if _, err := m.node(id); err != nil {
+		return muster.NodeProfile{}, err
+	}
+	return muster.NodeProfile{NodeID: id, ProfiledAt: noon, Profile: muster.Profile{Profile: json.RawMessage(`{"package_manager":"apt"}`), Facts: map[string]string{"hostname": "web1", "os": "debian"}}}, nil
+}

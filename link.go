@@ -1,0 +1,143 @@
+package muster
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"muster.internal/resource"
+)
+
+// ForLink is what the host of a node asks of the control plane, once it has a
+// certificate. The certificate says which node speaks: there is no node in any
+// of it, so that none can speak for another.
+type ForLink interface {
+	// LinkCertificate signs a new certificate. It takes the agent key, or the
+	// certificate there is, also when it has expired; nothing else takes one that
+	// has.
+	LinkCertificate(ctx context.Context, r CertificateRequest) (Certificate, error)
+	// LinkNext waits until there is something new for this node, as long as the
+	// control plane finds right.
+	LinkNext(ctx context.Context, p LinkPoll) (LinkAnswer, error)
+	// LinkReport says how an apply went. One that is late or doubled is no error.
+	LinkReport(ctx context.Context, r resource.Report) error
+	// LinkProfile says what the machine is; the host says it when it has changed.
+	LinkProfile(ctx context.Context, p Profile) error
+	// SetLinkOwned mirrors the whole of what the host answers for, and LinkOwned
+	// gives the mirror back to a host that has lost its store.
+	SetLinkOwned(ctx context.Context, owned []resource.Owned) error
+	LinkOwned(ctx context.Context) ([]resource.Owned, error)
+}
+
+// LinkAtMost is how long LinkNext waits at most.
+const LinkAtMost = time.Minute
+
+// CertificateLife is how long a node's certificate is good. It is renewed at
+// half of it.
+const CertificateLife = 30 * 24 * time.Hour
+
+// A CertificateRequest holds a PKCS #10 request (RFC 2986) in PEM. The key is
+// ECDSA on P-256; nothing else in it is heard.
+type CertificateRequest struct {
+	CSR string `json:"csr"`
+}
+
+// A Certificate speaks for one node, and dies with the agent key that it was
+// signed for.
+type Certificate struct {
+	Certificate string    `json:"certificate"` // PEM
+	NotAfter    time.Time `json:"not_after"`
+	RenewAfter  time.Time `json:"renew_after"`
+	NodeID      string    `json:"node_id"`
+}
+
+// A LinkPoll says how far the host is.
+type LinkPoll struct {
+	Holds      int64  `json:"holds"` // generation of the declaration that it holds; 0: none
+	Version    string `json:"version"`
+	Capability int    `json:"capability"`
+	BootID     string `json:"boot_id"` // of the machine's kernel
+}
+
+// A LinkAnswer holds what is new, if anything is.
+type LinkAnswer struct {
+	Generation int64 `json:"generation"` // of the newest declaration; 0: there is none
+	// Declaration is there when it is newer than what the host holds.
+	Declaration *resource.Declaration `json:"declaration,omitempty"`
+	Verbs       []LinkVerb            `json:"verbs,omitempty"`
+	// NextSeconds is when to ask again. After an answer with something in it a
+	// host asks again once it has taken it in, without waiting.
+	NextSeconds int `json:"next_seconds"`
+}
+
+// A LinkVerb asks a host for something. The list is closed: there is no way to
+// have a host run anything.
+type LinkVerb string
+
+const (
+	LinkReportNow LinkVerb = "report_now" // report, changed or not
+	LinkRetire    LinkVerb = "retire"     // drop the identity, once nothing is owned
+	LinkRekey     LinkVerb = "rekey"      // make a new key pair, and have it signed
+)
+
+// A Profile is what a host says of its machine. Facts are the names that
+// templates can use.
+type Profile struct {
+	Profile json.RawMessage   `json:"profile,omitempty"`
+	Facts   map[string]string `json:"facts,omitempty"`
+}
+
+// Declarations is what operators see and say of what nodes are told to be.
+type Declarations interface {
+	// Declare tells a node what to be from now on. With a generation it must be
+	// the one that stands. Actions are refused: they come to a machine with a
+	// bundle or a file. One that says what stands already changes nothing.
+	Declare(ctx context.Context, nodeID string, d resource.Declaration) (NodeDeclaration, error)
+	// Declaration is the newest one, with hashes where contents are secret.
+	Declaration(ctx context.Context, nodeID string) (NodeDeclaration, error)
+	NodeReport(ctx context.Context, nodeID string) (NodeReport, error)
+	NodeOwned(ctx context.Context, nodeID string) (NodeOwned, error)
+	NodeProfile(ctx context.Context, nodeID string) (NodeProfile, error)
+}
+
+// A NodeDeclaration is what a node is told to be, as it is shown.
+type NodeDeclaration struct {
+	NodeID      string               `json:"node_id"`
+	Generation  int64                `json:"generation"`
+	DeclaredAt  time.Time            `json:"declared_at"`
+	DeclaredBy  string               `json:"declared_by"`
+	Declaration resource.Declaration `json:"declaration"`
+}
+
+// A NodeReport is the newest that a node's host said of its applies.
+type NodeReport struct {
+	NodeID     string          `json:"node_id"`
+	ReportedAt time.Time       `json:"reported_at"` // when this was heard first
+	Report     resource.Report `json:"report"`
+	// Notable is the newest report in which something was not ok.
+	Notable *resource.Report `json:"notable,omitempty"`
+}
+
+// NodeOwned is what a node's host answers for, as it said last.
+type NodeOwned struct {
+	NodeID     string           `json:"node_id"`
+	MirroredAt time.Time        `json:"mirrored_at"`
+	Owned      []resource.Owned `json:"owned"`
+}
+
+// A NodeProfile is what a node's host says of its machine.
+type NodeProfile struct {
+	NodeID     string    `json:"node_id"`
+	ProfiledAt time.Time `json:"profiled_at"`
+	Profile
+}
+
+// A NodeLink says whether the host of a node is linked, or since when it is
+// away.
+type NodeLink struct {
+	Linked     bool      `json:"linked"`
+	LastLinked time.Time `json:"last_linked"` // away since then, unless linked
+	Holds      int64     `json:"holds"`       // generation of the declaration that it holds
+	Version    string    `json:"version,omitempty"`
+	Capability int       `json:"capability,omitempty"`
+}
