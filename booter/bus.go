@@ -102,15 +102,14 @@ func (b *Bus) Serve(ctx context.Context, l net.Listener) error {
 	b.mu.Unlock()
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
-	b.work.Add(2)
-	go func() { defer b.work.Done(); b.reportChanges(ctx) }()
-	go func() { defer b.work.Done(); b.recheck(ctx) }()
+	b.work.Go(func() { b.reportChanges(ctx) })
+	b.work.Go(func() { b.recheck(ctx) })
 	defer b.work.Wait()
-	pause := 5 * time.Millisecond
+	rest := 5 * time.Millisecond
 	for {
 		c, err := l.Accept()
 		if err == nil {
-			pause = 5 * time.Millisecond
+			rest = 5 * time.Millisecond
 			b.accept(ctx, c)
 			continue
 		}
@@ -119,11 +118,8 @@ func (b *Bus) Serve(ctx context.Context, l net.Listener) error {
 			return ctx.Err()
 		}
 		b.o.Log.Error("boot bus: cannot accept a connection; trying again", "error", err)
-		select { // out of file descriptors, most likely: give some back first
-		case <-time.After(pause):
-			pause = min(2*pause, time.Second)
-		case <-ctx.Done():
-		}
+		pause(ctx, rest) // out of file descriptors, most likely: give some back first
+		rest = min(2*rest, time.Second)
 	}
 }
 
@@ -151,8 +147,7 @@ func (b *Bus) accept(ctx context.Context, nc net.Conn) {
 	b.sources[source]++
 	b.mu.Unlock()
 	b.counts.add("bus_connections")
-	b.work.Add(1)
-	go func() { defer b.work.Done(); c.run(ctx) }()
+	b.work.Go(func() { c.run(ctx) })
 }
 
 func sourceOf(c net.Conn) (netip.Addr, bool) {

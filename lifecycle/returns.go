@@ -11,13 +11,13 @@ const (
 	AsSame Return = "same_node" // its node is there still: placements, disks and labels are kept
 	// AsReplacement is other hardware that takes a node over, by a token that
 	// names it. Returns never says so: it looks at one machine.
-	AsReplacement Return = "replaces_hardware"
-	NotLive       Return = "refused_live"
-	NotBuried     Return = "refused_expunged"
+	AsReplacement   Return = "replaces_hardware"
+	RefusedLive     Return = "refused_live"
+	RefusedExpunged Return = "refused_expunged"
 )
 
 // Refused tells that it would not come in at all.
-func (r Return) Refused() bool { return r == NotLive || r == NotBuried }
+func (r Return) Refused() bool { return r == RefusedLive || r == RefusedExpunged }
 
 // Returns is the rule. Named says that an operator's token names the machine's
 // live node. A machine that is being installed, or waits for it, comes in by
@@ -25,9 +25,9 @@ func (r Return) Refused() bool { return r == NotLive || r == NotBuried }
 func Returns(s State, named bool) Return {
 	switch {
 	case s.Tombstone == Tombstoned:
-		return NotBuried
+		return RefusedExpunged
 	case s.Registration == muster.Approved && !named:
-		return NotLive
+		return RefusedLive
 	case nodeLive.holds(&s, -1, nil):
 		return AsSame
 	}

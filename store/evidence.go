@@ -16,8 +16,8 @@ const (
 	evidenceAsked  = 64   // of a machine's cards and of its disks, when others are looked for
 )
 
-// print is a registration's evidence as one text, to notice that it changed.
-func (r *registration) print() string {
+// evidenceText is a registration's evidence as one text, to notice that it changed.
+func (r *registration) evidenceText() string {
 	var ids []string
 	for _, d := range r.Disks {
 		ids = append(ids, d.Identity())
@@ -38,7 +38,7 @@ func diskIdentities(ds []muster.Disk) []string {
 // keepMachine writes down the machine behind a registration, when its evidence
 // is news. A registration belongs to one machine.
 func (t *tx) keepMachine(r *registration) error {
-	now := r.print()
+	now := r.evidenceText()
 	if now == r.evidence {
 		return nil
 	}
@@ -83,8 +83,8 @@ func (t *tx) dropMachine(uuid string) error {
 }
 
 // rival is the registered machine that a newcomer without a registration is in
-// conflict with, by its cards and disks; nil: there is none.
-// The machines of but are passed over.
+// conflict with, by its cards and disks; nil: there is none. The machines of
+// but are passed over.
 func (t *tx) rival(uuid string, sh *inventory.Shared, new inventory.Evidence, but ...string) (*machine, inventory.Verdict, error) {
 	var holders []string
 	ask := func(kind, value string) error {

@@ -58,3 +58,12 @@ func (s *Store) Wait(ctx context.Context, after int64) error {
 		}
 	}
 }
+
+// Elsewhere returns a channel that tells when it is time to look for what other
+// processes on the same database did; nil if there can be none.
+func (s *Store) Elsewhere() <-chan time.Time {
+	if s.engine.shared() {
+		return time.After(otherWriters)
+	}
+	return nil
+}

@@ -150,7 +150,7 @@ func TestAWholeFirstLife(t *testing.T) {
 			t.Fatalf("nodes: %+v", ns)
 		}
 		for _, purpose := range []string{"console", "metadata", "move"} {
-			if key := must[ownKey](t)(s.TicketKey(ctx, start, ada, b.uuid, muster.TicketKind(purpose))).Key; len(key) != 32 {
+			if key := must[OwnKey](t)(s.TicketKey(ctx, start, ada, b.uuid, muster.TicketKind(purpose))).Key; len(key) != 32 {
 				t.Fatalf("%s key has %d bytes", purpose, len(key))
 			}
 		}

@@ -35,8 +35,8 @@ func TestBothByteOrdersAreOneMachine(t *testing.T) {
 		if r := must[muster.Registration](t)(s.Registration(ctx, turned(b).uuid)); r.ServerUUID != b.uuid || r.RootPassword == nil || len(r.Sysinfo) == 0 {
 			t.Errorf("looked up: %+v", r)
 		}
-		own := must[ownKey](t)(s.TicketKey(ctx, start, ada, turned(b).uuid, muster.TicketConsole))
-		if own.ServerUUID != b.uuid || string(own.Key) != string(must[ownKey](t)(s.TicketKey(ctx, start, ada, b.uuid, muster.TicketConsole)).Key) {
+		own := must[OwnKey](t)(s.TicketKey(ctx, start, ada, turned(b).uuid, muster.TicketConsole))
+		if own.ServerUUID != b.uuid || string(own.Key) != string(must[OwnKey](t)(s.TicketKey(ctx, start, ada, b.uuid, muster.TicketConsole)).Key) {
 			t.Errorf("a ticket of %s", own.ServerUUID)
 		}
 		if l := must[muster.InstallLog](t)(s.InstallLog(ctx, muster.InstallQuery{ServerUUID: turned(b).uuid})); l.ServerUUID != b.uuid {

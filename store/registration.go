@@ -162,7 +162,7 @@ func scanRegistration(scan func(...any) error) (*registration, error) {
 			return nil, fmt.Errorf("registration %s: disk layout: %w", r.ServerUUID, err)
 		}
 	}
-	r.evidence = r.print()
+	r.evidence = r.evidenceText()
 	return r, nil
 }
 

@@ -257,16 +257,16 @@ func (t *tx) keepSysinfo(uuid string, redacted json.RawMessage) error {
 	return err
 }
 
-// An ownKey is a ticket key with the UUID that its machine knows itself by.
-type ownKey struct {
+// An OwnKey is a ticket key with the UUID that its machine knows itself by.
+type OwnKey struct {
 	ServerUUID string
 	Key        []byte
 }
 
 // TicketKey opens one of a machine's ticket keys (console, metadata or move) to
 // make a ticket with, and puts on record who asked.
-func (s *Store) TicketKey(ctx context.Context, now time.Time, by muster.Caller, serverUUID string, kind muster.TicketKind) (ownKey, error) {
-	k := ownKey{ServerUUID: serverUUID}
+func (s *Store) TicketKey(ctx context.Context, now time.Time, by muster.Caller, serverUUID string, kind muster.TicketKind) (OwnKey, error) {
+	k := OwnKey{ServerUUID: serverUUID}
 	err := s.write(ctx, "issuing a ticket", now, by, func(t *tx) error {
 		reg, err := registered(t, serverUUID)
 		if err != nil {

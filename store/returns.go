@@ -20,9 +20,9 @@ func (m *machine) comesAs(named bool) muster.ComesAs {
 	switch r {
 	case lifecycle.AsSame:
 		c.Why = fmt.Sprintf("it would be node %s again, with its placements, disks and labels; its old key stays dead", c.NodeID)
-	case lifecycle.NotLive:
+	case lifecycle.RefusedLive:
 		c.Why = fmt.Sprintf("it is node %s, which is live: to let the machine in again as that node, disable its registration first or issue an enrolment token for the node (--as %s); to let it in as a new one, have the node decommissioned first", c.NodeID, c.NodeID)
-	case lifecycle.NotBuried:
+	case lifecycle.RefusedExpunged:
 		c.Why = "it was expunged: an operator must readmit it first"
 	default:
 		c.Why = "it would be a new node"

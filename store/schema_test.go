@@ -117,7 +117,7 @@ func TestEveryPastSchemaOpens(t *testing.T) {
 				if st := stateOf(t, s, b.uuid); st != muster.Approved {
 					t.Fatalf("%s: %s", b.uuid, st)
 				}
-				if key := must[ownKey](t)(s.TicketKey(ctx, start, ada, b.uuid, "move")).Key; len(key) != 32 {
+				if key := must[OwnKey](t)(s.TicketKey(ctx, start, ada, b.uuid, "move")).Key; len(key) != 32 {
 					t.Errorf("its ticket key has %d bytes", len(key))
 				}
 				awaiting(t, s, boxNo(40), start)

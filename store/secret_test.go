@@ -74,7 +74,7 @@ func TestNoSecretIsKeptInTheClear(t *testing.T) {
 			}
 		}
 		// The ticket keys are there all the same, for whoever has the master key.
-		if got := must[ownKey](t)(s.TicketKey(ctx, start, ada, b.uuid, "console")).Key; !bytes.Equal(got, k.Tickets.Console) {
+		if got := must[OwnKey](t)(s.TicketKey(ctx, start, ada, b.uuid, "console")).Key; !bytes.Equal(got, k.Tickets.Console) {
 			t.Error("the console key does not come back")
 		}
 		if s.engine.shared() {

@@ -25,7 +25,8 @@ UPDATE windows SET ended = $2, ended_at = $3, seq = $4 WHERE kind = $1 AND ended
 	windowsDue = define("clock/windows", `SELECT kind FROM windows WHERE ended = '' AND closes_at <= $1 ORDER BY kind`)
 )
 
-const secondsInDay = int(muster.WindowAtMost / time.Second)
+// longestWindow is in seconds.
+const longestWindow = int(muster.WindowAtMost / time.Second)
 
 func windowSubject(k muster.WindowKind) string { return "window/" + string(k) }
 
@@ -39,16 +40,16 @@ func findWindow(from source, k muster.WindowKind, now time.Time) (muster.Window,
 	if err != nil || !found {
 		return w, err
 	}
-	from0, to := fromMicro(opened), fromMicro(closes)
-	w.OpenedAt, w.ClosesAt, w.EndedAt = &from0, &to, fromMicroPtr(ended)
-	w.Duration = int(to.Sub(from0) / time.Second)
+	openedAt, closesAt := fromMicro(opened), fromMicro(closes)
+	w.OpenedAt, w.ClosesAt, w.EndedAt = &openedAt, &closesAt, fromMicroPtr(ended)
+	w.Duration = int(closesAt.Sub(openedAt) / time.Second)
 	if slots != nil {
 		count := int(*slots)
 		left := count - w.Taken
 		w.Count, w.Remaining = &count, &left
 	}
-	if w.Ended == "" && !now.Before(to) {
-		w.Ended, w.EndedAt = muster.WindowExpired, &to
+	if w.Ended == "" && !now.Before(closesAt) {
+		w.Ended, w.EndedAt = muster.WindowExpired, &closesAt
 	}
 	w.Open = w.Ended == ""
 	return w, nil
@@ -81,12 +82,12 @@ func (s *Store) OpenWindow(ctx context.Context, now time.Time, by muster.Caller,
 		return w, err
 	}
 	if n.Duration < 1 {
-		return w, muster.Invalid("duration_seconds", "a window is open for at least a second, and at most %d", secondsInDay)
+		return w, muster.Invalid("duration_seconds", "a window is open for at least a second, and at most %d", longestWindow)
 	}
 	if n.Count != nil && (*n.Count < 1 || *n.Count > 1_000_000) {
 		return w, muster.Invalid("count", "a window has 1 to 1000000 slots; leave count out to bound it by time alone")
 	}
-	seconds := min(n.Duration, secondsInDay)
+	seconds := min(n.Duration, longestWindow)
 	err := s.write(ctx, "opening a window", now, by, func(t *tx) error {
 		old, err := findWindow(t, k, t.now)
 		if err != nil {
