@@ -117,8 +117,7 @@ func (c *busConn) handle(ctx context.Context, e amqp.Event, work *sync.WaitGroup
 	case amqp.Declared:
 		if strings.HasPrefix(e.Queue, requestQueue) {
 			c.bus.hold(c)
-			work.Add(1)
-			go func() { defer work.Done(); c.speak(ctx) }()
+			work.Go(func() { c.speak(ctx) })
 			c.mu.Lock()
 			early := c.early
 			c.early = nil

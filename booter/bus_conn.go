@@ -80,8 +80,7 @@ func nonce() string {
 func (c *busConn) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	var work sync.WaitGroup
-	work.Add(1)
-	go func() { defer work.Done(); c.write(ctx) }()
+	work.Go(func() { c.write(ctx) })
 	c.read(ctx, &work)
 	close(c.gone)
 	cancel()
