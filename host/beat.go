@@ -41,7 +41,7 @@ func NextBeat(next int, err error, failures int, dice float64) Pulse {
 	say := ""
 	if errors.As(err, &p) {
 		switch p.Code {
-		case muster.CodeUnauthenticated, muster.CodeForbidden:
+		case muster.CodeUnauthenticated, muster.CodeForbidden, muster.CodeGone:
 			if failures == 0 {
 				say = fmt.Sprintf("the control plane refuses this machine's credential (%s); nothing here is changed, and it is asked again every few minutes", p.Error())
 			}

@@ -25,7 +25,8 @@ var ErrRefused = errors.New("the control plane refuses this machine's credential
 // Live is the life of a node: refresh until it was accepted, then beat. It ends
 // only when it is told to; a control plane that is away is waited for, and one
 // that refuses is asked again, slowly, for ever. With once it returns
-// ErrRefused instead when the very first answer is a refusal.
+// ErrRefused instead when the very first answer is a refusal, or that the machine
+// was expunged: a key that died so is not accepted after a readmission either.
 func Live(l Line, once bool) error {
 	failures, refreshed := 0, false
 	for {
@@ -35,7 +36,7 @@ func Live(l Line, once bool) error {
 		} else {
 			next, err = l.Beat()
 		}
-		if once && !refreshed && muster.IsCode(err, muster.CodeUnauthenticated) {
+		if once && !refreshed && (muster.IsCode(err, muster.CodeUnauthenticated) || muster.IsCode(err, muster.CodeGone)) {
 			return ErrRefused
 		}
 		p := NextBeat(next, err, failures, l.Dice())

@@ -44,6 +44,7 @@ func (w *wire) Pause(d time.Duration) error {
 
 func TestLive(t *testing.T) {
 	away, refused := errors.New("no route"), muster.Problemf(muster.CodeUnauthenticated, "unknown key")
+	gone := muster.Problemf(muster.CodeGone, "expunged: this key is dead for ever")
 	for _, c := range []struct {
 		name    string
 		once    bool
@@ -57,6 +58,8 @@ func TestLive(t *testing.T) {
 		{"disabled, and taken back", false, []any{0, refused, refused, 10}, errEnd, "refresh say beat say beat beat say"},
 		{"refused for ever", false, []any{refused, refused, refused}, errEnd, "refresh say refresh refresh"},
 		{"refused, and may announce instead", true, []any{refused}, host.ErrRefused, "refresh"},
+		{"was expunged, and may announce instead", true, []any{gone}, host.ErrRefused, "refresh"},
+		{"was expunged, and may not", false, []any{gone, gone}, errEnd, "refresh say refresh"},
 		{"may announce, but only nobody answers", true, []any{away, 0, 10}, errEnd, "refresh say refresh say beat"},
 		{"may announce, but was accepted before", true, []any{0, refused}, errEnd, "refresh say beat say"},
 	} {

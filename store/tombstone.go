@@ -212,7 +212,7 @@ func expunged(r source, id string, given []byte) error {
 	if given != nil && !equal(hash, given) || !found || !gone {
 		return unauthenticated()
 	}
-	p := muster.Problemf(muster.CodeGone, "machine %s was expunged from the fleet: this key is dead for ever; an operator must readmit the machine before it can register again", uuid)
+	p := muster.Problemf(muster.CodeGone, "machine %s was expunged from the fleet: this key is dead for ever; once an operator has readmitted the machine, it registers again without it", uuid)
 	p.Type = muster.TypeExpunged
 	return p
 }
