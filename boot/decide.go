@@ -32,7 +32,7 @@ type Stage byte
 const (
 	// Address: an address, and nothing to boot.
 	Address Stage = iota
-	// Loader: the network boot program that firmware loads by TFTP.
+	// Loader: the network boot program that firmware loads, by TFTP or HTTP.
 	Loader
 	// Autoexec: the script that a loader looks for beside itself; empty.
 	Autoexec

@@ -2,8 +2,6 @@ package booter
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"net/http"
 	"net/netip"
 	"sync"
@@ -36,8 +34,6 @@ type given struct {
 
 // give makes a boot's nonce; the one of an earlier boot is dead.
 func (s *secrets) give(m dhcp.MAC, now time.Time) string {
-	b := make([]byte, 16)
-	rand.Read(b) // never fails
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.given == nil {
@@ -48,9 +44,9 @@ func (s *secrets) give(m dhcp.MAC, now time.Time) string {
 			delete(s.given, k)
 		}
 	}
-	nonce := hex.EncodeToString(b)
-	s.given[m] = given{nonce, now.Add(secretLife)}
-	return nonce
+	g := given{nonce(), now.Add(secretLife)}
+	s.given[m] = g
+	return g.nonce
 }
 
 // take tells whether the nonce is this machine's, and spends it.
