@@ -2,13 +2,13 @@
 # `make test` installs what the tests need and runs everything that CI runs.
 
 export CGO_ENABLED ?= 0
-VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+VERSION ?= $(shell scripts/version)
 FLAGS   := -trimpath -ldflags '-s -w -X muster.internal.Build=$(VERSION)'
 DIR     ?= muster-dev
 N       ?= 4
 SOAK    ?= 2m
 
-.PHONY: run build check test fast slow soak lab generate packages bench sizes
+.PHONY: run build check test fast slow soak lab generate packages package bench sizes
 
 run: build ## a control plane, a booter and N simulated machines, without root (DEV=--auto)
 	bin/muster dev --machines $(N) --dir $(DIR) $(DEV)
@@ -47,6 +47,10 @@ lab: build ## a network namespace with virtual machines that PXE boot; needs roo
 
 generate: ## rewrite what is derived from tables and types
 	go test . ./lifecycle ./api ./cmd/muster -run 'Golden|Docs|Document|Stale|TestAccess$$' -update
+
+package: build ## deb, rpm, Arch packages and tarballs, into dist/
+	scripts/package $(VERSION)
+	@ls -l dist | awk 'NR>1 {printf "%-52s %5.1f MiB\n", $$NF, $$5/1048576}'
 
 packages:
 	scripts/packages

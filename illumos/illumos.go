@@ -161,6 +161,16 @@ const (
 	nodeConfig = "var/tmp/node.config/node.config"
 )
 
+// Await looks again after a minute.
+func (m *Machine) Await(ctx context.Context, _ string) error {
+	select {
+	case <-time.After(time.Minute):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // Prepare puts the node.config that came with the boot where the platform's
 // config.sh reads it. A machine that was set up has one of its own, which goes
 // before this one and is left alone.

@@ -102,7 +102,7 @@ func TestSmartOSLimits(t *testing.T) {
 		{"profile", 0, "smartos"},
 		{"inventory", 0, "firmware unknown"},
 		{"inventory --output json", 0, `"REDACTED"`},
-		{"run --state /no/such", exitFailed, "register it first"},
+		{"run --state /dev/null", exitFailed, "not a directory"},
 	} {
 		var out bytes.Buffer
 		code := commandOn(t.Context(), smartOS(t, "supermicro.json"), strings.Fields(c.args), nil, &out, &out)

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"muster.internal"
@@ -36,7 +38,7 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"version", "now"}, exitUsage, `what is "now"`},
 		{[]string{"version", "--loud"}, exitUsage, "loud"},
 		{[]string{"profile"}, 0, "architecture"},
-		{[]string{"run", "--state", t.TempDir()}, exitFailed, "register it first"},
+		{[]string{"run", "--state", "/dev/null"}, exitFailed, "not a directory"},
 		{[]string{"register", "--url", "https://127.0.0.1:1"}, exitUsage, "one of --ca-fingerprint and --ca"},
 		{[]string{"setup"}, exitFailed, "MUSTER-SETUP-FAILED the order cannot be read"},
 	} {
@@ -168,6 +170,34 @@ func TestRun(t *testing.T) {
 		if !slices.Contains(c.asked, "POST /v1/agent/refresh Bearer mus_planted") || strings.Contains(out.String(), "planted") {
 			t.Errorf("it asked %q and said %s", c.asked, out.String())
 		}
+	}
+}
+
+// Without a credential it waits, and it lives as a node as soon as one comes.
+func TestRunHosted(t *testing.T) {
+	c := newControlPlane(t)
+	state := filepath.Join(t.TempDir(), "state")
+	ctx, cancel := context.WithCancel(t.Context())
+	out := &until{word: "refreshed", end: cancel}
+	stored := make(chan error, 1)
+	waits := &until{word: "hosted:", end: sync.OnceFunc(func() {
+		go func() {
+			stored <- credential.Store(filepath.Join(state, "credential"), setup.Credential{URL: c.URL, CA: c.ca, APIKey: "mus_planted", ServerUUID: machine})
+		}()
+	})}
+	if code := command(ctx, []string{"run", "--state", state}, nil, io.MultiWriter(waits, out), io.Discard); code != 0 || !strings.HasPrefix(out.String(), "muster-host: hosted: ") {
+		t.Errorf("status %d: %s", code, out.String())
+	}
+	if err := <-stored; err != nil {
+		t.Error(err)
+	}
+	if n := strings.Count(out.String(), "hosted:"); n != 1 {
+		t.Errorf("it said %d times that it waits", n)
+	}
+	ctx, cancel = context.WithCancel(t.Context())
+	out = &until{word: "hosted:", end: cancel}
+	if code := command(ctx, []string{"run", "--state", t.TempDir()}, nil, out, io.Discard); code != 0 {
+		t.Errorf("told to end while it waits: status %d", code)
 	}
 }
 

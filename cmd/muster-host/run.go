@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"time"
 
 	"muster.internal"
@@ -22,8 +22,8 @@ import (
 // platform image.
 const stateDir = "/var/lib/muster-host"
 
-// run lives as a node, with the credential of its state directory; or, in an
-// initrd, as what the disks and the boot server say that it is.
+// run lives as a node, with the credential of its state directory, once there
+// is one; or, in an initrd, as what the disks and the boot server say that it is.
 func run(ctx context.Context, e *env) error {
 	state, boot := stateDir, false
 	err := e.flags("run", func(f *flag.FlagSet) {
@@ -36,18 +36,35 @@ func run(ctx context.Context, e *env) error {
 	if boot {
 		return started(ctx, e)
 	}
-	c, err := credential.Load(filepath.Join(state, "credential"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("this machine has no credential in %s: register it first", state)
-	}
+	c, err := hosted(ctx, e, filepath.Join(state, "credential"))
 	if err != nil {
-		return err
+		return ended(ctx, err)
 	}
 	e.machine.Identify(c.ServerUUID)
 	if err := e.machine.Prepare(); err != nil {
 		e.say("%v", err) // it is a node without that, too
 	}
 	return ended(ctx, live(ctx, e, c, false))
+}
+
+// hosted is the life of a machine that belongs to no fleet: nothing is asked and
+// nothing is done, until somebody gives it a credential.
+func hosted(ctx context.Context, e *env, file string) (setup.Credential, error) {
+	waited := false
+	for {
+		c, err := credential.Load(file)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return c, err
+		}
+		if !waited {
+			e.say("hosted: there is no credential in %s, and nothing is done without one; `muster-host enrol` and `muster-host register` bring it", filepath.Dir(file))
+			waited = true
+			debug.FreeOSMemory()
+		}
+		if err := e.machine.Await(ctx, file); err != nil {
+			return setup.Credential{}, err
+		}
+	}
 }
 
 // ended makes a wish to end no error.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 
 	"muster.internal"
@@ -24,6 +25,9 @@ type system interface {
 	Describe(inventory.Facts) (json.RawMessage, error)
 	// Identify makes a UUID this machine's, whatever its firmware says.
 	Identify(uuid string)
+	// Await returns when a file may have come, or ctx ended. It costs nothing
+	// while nothing happens, and a look a minute where the system cannot tell.
+	Await(ctx context.Context, file string) error
 	// Prepare is done once before the machine lives as a node.
 	Prepare() error
 }

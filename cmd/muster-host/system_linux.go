@@ -34,6 +34,8 @@ func (m onLinux) Survey() ([]muster.Disk, error)  { return m.Disks() }
 func (m onLinux) Identify(uuid string)            { m.UUID = uuid }
 func (m onLinux) Prepare() error                  { return nil }
 
+func (m onLinux) Await(ctx context.Context, file string) error { return linux.Await(ctx, file) }
+
 func (m onLinux) Describe(f inventory.Facts) (json.RawMessage, error) {
 	return inventory.Redact(f.Sysinfo())
 }
