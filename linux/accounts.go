@@ -2,7 +2,9 @@ package linux
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"strings"
@@ -16,10 +18,15 @@ type accounts struct {
 	numbers map[string]uint32
 }
 
-// readAccounts reads /etc/passwd or /etc/group.
+// readAccounts reads /etc/passwd or /etc/group. A root without them has
+// numbers alone, and root.
 func readAccounts(file string) (accounts, error) {
 	a := accounts{map[uint32]string{}, map[string]uint32{}}
 	f, err := os.Open(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		a.names[0], a.numbers["root"] = "root", 0
+		return a, nil
+	}
 	if err != nil {
 		return a, err
 	}

@@ -337,3 +337,14 @@ func TestHardPlaces(t *testing.T) {
 		t.Errorf("left: %v", left)
 	}
 }
+
+// A root that holds the host alone has no /etc/passwd.
+func TestNoAccounts(t *testing.T) {
+	a, err := readAccounts(filepath.Join(t.TempDir(), "passwd"))
+	if err != nil || a.name(0) != "root" || a.name(7) != "7" {
+		t.Errorf("%v: %q and %q", err, a.name(0), a.name(7))
+	}
+	if _, err := a.number("anna"); err == nil {
+		t.Error("it knows anna")
+	}
+}

@@ -131,7 +131,7 @@ func TestUnpackedForReal(t *testing.T) {
 		if out := inside("", "profile"); !strings.Contains(out, "architecture") {
 			t.Errorf("%s: %s", name, out)
 		}
-		inside(`{"resources":[{"file":{"path":"/hello","content":"hello\n","owner":"0","group":"0"}}]}`, "apply", "-")
+		inside(`{"resources":[{"file":{"path":"/hello","content":"hello\n"}}]}`, "apply", "-")
 		if b, err := os.ReadFile(filepath.Join(root, "hello")); string(b) != "hello\n" {
 			t.Errorf("%s: %q, %v", name, b, err)
 		}
