@@ -8,7 +8,7 @@ DIR     ?= muster-dev
 N       ?= 4
 SOAK    ?= 2m
 
-.PHONY: run build check test fast slow soak lab generate packages package bench sizes
+.PHONY: run build check test fast slow soak lab generate packages package bench bench-host sizes
 
 run: build ## a control plane, a booter and N simulated machines, without root (DEV=--auto)
 	bin/muster dev --machines $(N) --dir $(DIR) $(DEV)
@@ -57,6 +57,9 @@ packages:
 
 bench: ## the booter beside Kea, coredhcp, dnsmasq, atftpd and nginx; needs root (BENCH='-rounds 3')
 	scripts/bench-netboot $(BENCH)
+
+bench-host: ## the host's apply beside CFEngine and Puppet; needs root (BENCH='-rounds 3 -puppet 1')
+	scripts/bench-host $(BENCH)
 
 sizes: build ## sizes of the static binaries
 	@ls -l bin | awk 'NR>1 {printf "%-14s %5.1f MiB\n", $$NF, $$5/1048576}'

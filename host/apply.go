@@ -276,8 +276,9 @@ func (a *applying) removeUndeclared() error {
 	for i := range a.Declaration.Resources {
 		declared[a.Declaration.Resources[i].Ref()] = true
 	}
+	all := a.ledger.All()
 	var gone []resource.Owned
-	for _, o := range a.ledger.All() {
+	for _, o := range all {
 		if !declared[o.Ref] && !o.Local {
 			gone = append(gone, o)
 		}
@@ -288,15 +289,38 @@ func (a *applying) removeUndeclared() error {
 		}
 		return strings.Compare(y.Ref.Key(), x.Ref.Key()) // what is deeper first
 	})
+	went := map[resource.Ref]bool{}
 	for _, o := range gone {
+		if in, holds := held(o, all, went); holds {
+			a.report.Lines = append(a.report.Lines, resource.Line{Ref: o.Ref, Outcome: resource.OutcomeOK, Reason: fmt.Sprintf("it goes once %s, which is in it, is the host's no longer", in)})
+			continue
+		}
 		line := Remove(o, a.m, a.DryRun)
 		a.report.Lines = append(a.report.Lines, line)
-		if line.Outcome == resource.OutcomeFailed || a.DryRun {
+		if line.Outcome == resource.OutcomeFailed {
 			continue // it is tried again next time
+		}
+		if went[o.Ref] = true; a.DryRun {
+			continue
 		}
 		if err := a.ledger.Forget(o.Ref); err != nil {
 			return fmt.Errorf("%s: it cannot be recorded: %w", o.Ref, err)
 		}
 	}
 	return nil
+}
+
+// held tells whether something that the host owns, and that did not go, is in a
+// directory that it made.
+func held(o resource.Owned, all []resource.Owned, went map[resource.Ref]bool) (resource.Ref, bool) {
+	if o.Ref.Kind() != resource.KindDirectory || o.Removal() != resource.RemovalRemove {
+		return "", false
+	}
+	for _, in := range all {
+		k := in.Ref.Kind()
+		if (k == resource.KindFile || k == resource.KindDirectory) && !went[in.Ref] && in.Removal() == resource.RemovalRemove && strings.HasPrefix(in.Ref.Key(), o.Ref.Key()+"/") {
+			return in.Ref, true
+		}
+	}
+	return "", false
 }

@@ -412,6 +412,23 @@ func TestRemoveLooksFirst(t *testing.T) {
 	}
 }
 
+// A directory is the host's as long as something in it is, and goes after it.
+func TestRemoveDirectoryAfterWhatIsInIt(t *testing.T) {
+	m := newFake()
+	l := newLedger(m.plug)
+	apply(t, m, l, `{"resources":[{"directory":{"path":"/a"}},{"directory":{"path":"/a/b"}},{"file":{"path":"/a/b/c"}}]}`)
+	m.broken["file:/a/b/c"] = "input/output error"
+	expect(t, apply(t, m, l, `{"resources":[]}`), "failed", "failed file:/a/b/c", "ok directory:/a/b", "ok directory:/a")
+	delete(m.broken, "file:/a/b/c")
+	expect(t, apply(t, m, l, `{"resources":[{"file":{"path":"/a/b/c"}}]}`), "ok", "ok directory:/a/b", "ok directory:/a", "ok file:/a/b/c")
+	for _, more := range []func(*Work){dryRun, func(*Work) {}} {
+		expect(t, apply(t, m, l, `{"resources":[]}`, more), "changed", "changed file:/a/b/c removed", "changed directory:/a/b removed", "changed directory:/a removed")
+	}
+	if len(m.there) != 0 || len(l.now) != 0 {
+		t.Errorf("left: %v, %v", m.there, l.now)
+	}
+}
+
 // What cannot be removed now is tried again, and is not forgotten meanwhile.
 func TestRemoveAgain(t *testing.T) {
 	m := newFake()

@@ -23,15 +23,23 @@ type manager struct {
 	// install puts a package on the machine, of one version or of any.
 	install func(name, version string) []string
 	// unknown is said when a package is not in the lists.
-	unknown *regexp.Regexp
+	unknown pattern
 	// locked is said when another one is at work; locks are what it holds then.
-	locked *regexp.Regexp
+	locked pattern
 	locks  []string
 	// broken is said when an earlier run was cut short, and repair ends it.
-	broken *regexp.Regexp
+	broken pattern
 	repair []string
 	// environment is for all of its commands.
 	environment []string
+}
+
+// A pattern is a regular expression for what a command says. It is compiled when
+// a command has failed, which is seldom.
+type pattern string
+
+func (p pattern) in(output string) bool {
+	return p != "" && regexp.MustCompile(string(p)).MatchString(output)
 }
 
 // aptGet never removes another package and keeps the machine's own
@@ -51,10 +59,10 @@ var managers = map[string]*manager{
 			}
 			return append(command, "install", name)
 		},
-		unknown: regexp.MustCompile(`Unable to locate package|has no installation candidate|Version '.*' for '.*' was not found|Unable to fetch some archives`),
-		locked:  regexp.MustCompile(`Could not get lock|Unable to (acquire|lock)|is another process using it|dpkg frontend lock`),
+		unknown: `Unable to locate package|has no installation candidate|Version '.*' for '.*' was not found|Unable to fetch some archives`,
+		locked:  `Could not get lock|Unable to (acquire|lock)|is another process using it|dpkg frontend lock`,
 		locks:   []string{"/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock", "/var/lib/apt/lists/lock", "/var/cache/apt/archives/lock"},
-		broken:  regexp.MustCompile(`dpkg was interrupted`),
+		broken:  `dpkg was interrupted`,
 		repair:  []string{"dpkg", "--configure", "-a", "--force-confdef", "--force-confold"},
 		environment: []string{"DEBIAN_FRONTEND=noninteractive", "DEBIAN_PRIORITY=critical", "APT_LISTCHANGES_FRONTEND=none",
 			"NEEDRESTART_SUSPEND=1"}, // it would restart services, and this host among them
@@ -65,8 +73,8 @@ var managers = map[string]*manager{
 		install: func(name, version string) []string {
 			return []string{"dnf", "-q", "-y", "--setopt=exit_on_lock=True", "install", joined(name, "-", version)}
 		},
-		unknown: regexp.MustCompile(`Unable to find a match|No match for argument`),
-		locked:  regexp.MustCompile(`(?i)obtain the .*lock|lock already held|another app is currently holding|can't create transaction lock`),
+		unknown: `Unable to find a match|No match for argument`,
+		locked:  `(?i)obtain the .*lock|lock already held|another app is currently holding|can't create transaction lock`,
 		locks:   []string{"/var/lib/rpm/.rpm.lock", "/usr/lib/sysimage/rpm/.rpm.lock", "/var/cache/dnf/metadata_lock.pid", "/var/lib/dnf/rpmdb_lock.pid"},
 	},
 	"pacman": {
@@ -75,8 +83,8 @@ var managers = map[string]*manager{
 		install: func(name, version string) []string {
 			return []string{"pacman", "-S", "--noconfirm", "--noprogressbar", "--needed", joined(name, "=", version)}
 		},
-		unknown: regexp.MustCompile(`target not found|database file for '.*' does not exist|failed retrieving file`),
-		locked:  regexp.MustCompile(`unable to lock database`),
+		unknown: `target not found|database file for '.*' does not exist|failed retrieving file`,
+		locked:  `unable to lock database`,
 		locks:   []string{"/var/lib/pacman/db.lck"},
 	},
 	"apk": {
@@ -85,8 +93,8 @@ var managers = map[string]*manager{
 		install: func(name, version string) []string {
 			return []string{"apk", "--no-interactive", "--no-progress", "add", joined(name, "=", version)}
 		},
-		unknown: regexp.MustCompile(`no such package|unable to select packages`),
-		locked:  regexp.MustCompile(`Unable to lock database`),
+		unknown: `no such package|unable to select packages`,
+		locked:  `Unable to lock database`,
 		locks:   []string{"/lib/apk/db/lock"},
 	},
 }

@@ -77,13 +77,13 @@ func (p *packages) install(want *resource.Package) error {
 	p.installed = nil
 	command := m.install(want.Name, want.Version)
 	out, err := p.run(m, command)
-	if err != nil && m.broken != nil && m.broken.MatchString(out) {
+	if err != nil && m.broken.in(out) {
 		if out, err := p.run(m, m.repair); err != nil {
 			return withOutput(fmt.Errorf("an earlier run was cut short, and %s could not end it: %w", strings.Join(m.repair, " "), err), out)
 		}
 		out, err = p.run(m, command)
 	}
-	if err != nil && m.unknown.MatchString(out) && !p.refreshed {
+	if err != nil && m.unknown.in(out) && !p.refreshed {
 		p.refreshed = true
 		if out, err := p.run(m, m.refresh); err != nil {
 			return withOutput(fmt.Errorf("%s does not know %s, and its lists could not be fetched anew: %w", p.name, joined(want.Name, " ", want.Version), err), out)
@@ -105,7 +105,7 @@ func (p *packages) run(m *manager, command []string) (string, error) {
 	until := time.Now().Add(p.wait)
 	for {
 		out, err := runBounded(command, installWithin, append(p.environment, m.environment...))
-		if err == nil || !m.locked.MatchString(out) {
+		if err == nil || !m.locked.in(out) {
 			return out, err
 		}
 		if time.Now().After(until) {

@@ -59,7 +59,7 @@ func (p *paths) read(file string) (resource.State, error) {
 	}
 	s := p.state(&st)
 	if s[resource.FieldType] == "file" {
-		if s[resource.FieldContent], err = p.hash(dir, name); err != nil {
+		if s[resource.FieldContent], err = p.hash(dir, name, st.Size); err != nil {
 			return nil, wrap("read", file, err)
 		}
 	}
@@ -82,8 +82,8 @@ func (p *paths) state(st *unix.Stat_t) resource.State {
 }
 
 // hash reads a regular file. A FIFO or a device that took its place since is
-// not opened for long.
-func (p *paths) hash(dir int, name string) (string, error) {
+// not opened for long. At the size that it had it is not asked for more.
+func (p *paths) hash(dir int, name string, size int64) (string, error) {
 	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
 	if err != nil {
 		return "", err
@@ -98,10 +98,10 @@ func (p *paths) hash(dir int, name string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if n == 0 {
+		sum.Write(p.buffer[:n])
+		if size -= int64(n); n == 0 || size == 0 {
 			return "sha256:" + hex.EncodeToString(sum.Sum(nil)), nil
 		}
-		sum.Write(p.buffer[:n])
 	}
 }
 

@@ -14,16 +14,25 @@ import (
 var forbidden = []string{"/proc", "/sys", "/dev", "/var/lib/muster-host"}
 
 var (
-	packageName   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9+._@:-]{0,127}$`)
-	versionText   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.+:~_^-]{0,127}$`)
-	unitName      = regexp.MustCompile(`^[A-Za-z0-9:_.\\@-]{1,255}$`)
-	containerName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{1,127}$`) // Docker's own rule
-	actionName    = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}$`)
-	accountName   = regexp.MustCompile(`^([a-z_][a-z0-9_.-]{0,31}\$?|[0-9]{1,10})$`)
-	variableName  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-	valueName     = regexp.MustCompile(`^[a-z][a-z0-9_.]{0,63}$`)
+	packageName   = shape{regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9+._@:-]*$`), 128}
+	versionText   = shape{regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.+:~_^-]*$`), 128}
+	unitName      = shape{regexp.MustCompile(`^[A-Za-z0-9:_.\\@-]+$`), 255}
+	containerName = shape{regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]+$`), 128} // Docker's own rule
+	actionName    = shape{regexp.MustCompile(`^[a-z0-9][a-z0-9._-]*$`), 64}
+	accountName   = shape{regexp.MustCompile(`^([a-z_][a-z0-9_.-]{0,31}\$?|[0-9]{1,10})$`), 33}
+	variableName  = shape{regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`), MaxBytes}
+	valueName     = shape{regexp.MustCompile(`^[a-z][a-z0-9_.]*$`), 64}
 	restarts      = []string{"", "no", "on-failure", "always", "unless-stopped"}
 )
+
+// A shape is what a word is made of, and how long it may be. The length is not
+// in the expression, where each repetition costs memory in every process.
+type shape struct {
+	letters *regexp.Regexp
+	most    int
+}
+
+func (s shape) fits(word string) bool { return len(word) <= s.most && s.letters.MatchString(word) }
 
 // A finding is what is wrong with one field.
 type finding func(field, format string, args ...any)
@@ -41,7 +50,7 @@ func (d *Declaration) check() (errs []error) {
 		checkDuration(d.Confirm, maxConfirm, "confirm", found)
 	}
 	for name := range d.Values {
-		if !valueName.MatchString(name) || slices.Contains(FactNames, name) {
+		if !valueName.fits(name) || slices.Contains(FactNames, name) {
 			found("values", "%q cannot be a name: small letters, digits, dots and underlines, and none of the facts", name)
 		}
 	}
@@ -160,7 +169,7 @@ func (r *Resource) check(values map[string]string, found finding) {
 		checkAccess(r.Directory.Mode, r.Directory.Owner, r.Directory.Group, in)
 	case r.Package != nil:
 		checkWord(r.Package.Name, packageName, "name", "a package", in)
-		if v := r.Package.Version; v != "" && !versionText.MatchString(v) {
+		if v := r.Package.Version; v != "" && !versionText.fits(v) {
 			in("version", "%q is no version", v)
 		}
 	case r.Service != nil:
@@ -175,8 +184,8 @@ func (r *Resource) check(values map[string]string, found finding) {
 	}
 }
 
-func checkWord(word string, shape *regexp.Regexp, field, what string, found finding) {
-	if !shape.MatchString(word) {
+func checkWord(word string, shape shape, field, what string, found finding) {
+	if !shape.fits(word) {
 		found(field, "%q cannot be the name of %s", word, what)
 	}
 }
@@ -220,7 +229,7 @@ func checkAccess(mode, owner, group string, found finding) {
 		}
 	}
 	for _, a := range []struct{ field, name string }{{"owner", owner}, {"group", group}} {
-		if a.name != "" && !accountName.MatchString(a.name) {
+		if a.name != "" && !accountName.fits(a.name) {
 			found(a.field, "%q cannot be the name or number of an account", a.name)
 		}
 	}
@@ -238,7 +247,7 @@ func (c *Container) check(found finding) {
 		found("image", "%q cannot be the name of an image", c.Image)
 	}
 	for name, value := range c.Environment {
-		if !variableName.MatchString(name) || strings.ContainsRune(value, 0) {
+		if !variableName.fits(name) || strings.ContainsRune(value, 0) {
 			found("environment", "%q cannot be a variable", name)
 		}
 	}

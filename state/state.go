@@ -9,6 +9,8 @@ package state
 
 import (
 	"bytes"
+	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -92,7 +94,8 @@ func seal(line []byte) []byte {
 // unseal takes it off; false when the line is not whole.
 func unseal(line []byte) ([]byte, bool) {
 	sum, rest, found := bytes.Cut(line, []byte(" "))
-	return rest, found && len(sum) == 8 && fmt.Sprintf("%08x", crc32.Checksum(rest, castagnoli)) == string(sum)
+	was, err := hex.DecodeString(string(sum))
+	return rest, found && err == nil && len(was) == 4 && binary.BigEndian.Uint32(was) == crc32.Checksum(rest, castagnoli)
 }
 
 // Save keeps a record under a name, in both copies.

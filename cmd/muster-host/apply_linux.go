@@ -10,7 +10,9 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -59,21 +61,27 @@ func applyFile(_ context.Context, e *env) error {
 // read reads a file, or standard input for "-".
 func (e *env) read(name string) ([]byte, error) {
 	in := e.in
+	var b bytes.Buffer
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
 			return nil, err
 		}
 		defer f.Close()
+		if i, err := f.Stat(); err == nil && i.Size() <= resource.MaxBytes {
+			b.Grow(int(i.Size()) + bytes.MinRead) // it is not kept twice, to grow
+		}
 		in = f
 	}
-	return io.ReadAll(io.LimitReader(in, resource.MaxBytes+1))
+	_, err := b.ReadFrom(io.LimitReader(in, resource.MaxBytes+1))
+	return b.Bytes(), err
 }
 
 // applied does the work and prints its report; the worst line is the exit
 // status.
 func (e *env) applied(dir string, w host.Work) error {
 	defer debug.SetGCPercent(debug.SetGCPercent(garbage))
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // one thing after the other: more would only wake each other
 	d, err := state.Open(dir, lockWait)
 	if err != nil {
 		return err
@@ -112,8 +120,12 @@ func statusOf(o resource.Outcome) error {
 	return nil
 }
 
-// names are this node's facts and the declaration's values, for templates.
+// names are this node's facts and the declaration's values, for templates; they
+// are not gathered when there is none.
 func (e *env) names(d *resource.Declaration) map[string]string {
+	if !slices.ContainsFunc(d.Resources, func(r resource.Resource) bool { return r.File != nil && r.File.Template != "" }) {
+		return nil
+	}
 	p := e.machine.Profile()
 	names := map[string]string{"arch": p.Arch, "firmware": p.Firmware, "kernel": p.Kernel, "os": p.OS, "os_version": p.OSVersion, "hostname": "", "node_id": "", "server_uuid": ""}
 	if h, err := os.Hostname(); err == nil {
