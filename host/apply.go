@@ -193,6 +193,9 @@ func (a *applying) intend() error {
 	}
 	for i := range a.Declaration.Resources {
 		r := &a.Declaration.Resources[i]
+		if r.Ref() == self {
+			continue
+		}
 		o, known := a.ledger.Get(r.Ref())
 		if known && (o.Origin != resource.OriginFound || !r.Adopt) {
 			continue

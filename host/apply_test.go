@@ -455,3 +455,24 @@ func TestSeenOnlyInItsTurn(t *testing.T) {
 	m.blind["container:other"] = 1
 	expect(t, apply(t, m, l, `{"resources":[{"container":{"name":"other","image":"i"}}]}`, local), resource.OutcomeKept, "kept container:other")
 }
+
+// The host is never told to stop or restart itself, whoever says so and
+// whatever is recorded.
+func TestItself(t *testing.T) {
+	m := newFake()
+	l := newLedger(m.plug)
+	for _, more := range [][]func(*Work){nil, {local}, {dryRun}} {
+		r := apply(t, m, l, `{"resources":[{"file":{"path":"/etc/f","content":"x"}},{"service":{"name":"muster-host","running":false,"restart_on":["file:/etc/f"]},"adopt":true}]}`, more...)
+		if line := r.Lines[1]; line.Outcome != resource.OutcomeFailed || !strings.Contains(line.Reason, "it is this host") {
+			t.Errorf("%+v", line)
+		}
+	}
+	if o, known := l.Get(self); known {
+		t.Errorf("it owns itself: %+v", o)
+	}
+	m.there[self] = resource.State{resource.FieldEnabled: "yes", resource.FieldRunning: "yes"}
+	line := Remove(resource.Owned{Ref: self, Origin: resource.OriginCreated, Applied: resource.State{resource.FieldRunning: "yes"}}, m, false)
+	if line.Outcome != resource.OutcomeOK || line.Did != "forgotten" {
+		t.Errorf("%+v", line)
+	}
+}

@@ -16,6 +16,9 @@ const (
 	undoneRest = 24 * time.Hour
 )
 
+// self is the host's own service.
+var self = resource.NewRef(resource.KindService, "muster-host.service")
+
 // one makes one resource as declared. The error is the ledger's.
 func (a *applying) one(r *resource.Resource, dirs map[string]bool) (resource.Line, error) {
 	if on, is := a.blocked(r, dirs); is {
@@ -23,6 +26,9 @@ func (a *applying) one(r *resource.Resource, dirs map[string]bool) (resource.Lin
 	}
 	if r.Action != nil {
 		return a.action(r)
+	}
+	if r.Ref() == self {
+		return failed("it is this host, which neither stops nor restarts itself: its package enables it, and it ends by itself, to be started anew, when its program has changed. Take it out of the declaration"), nil
 	}
 	want, err := r.Want(a.Names)
 	if err != nil {

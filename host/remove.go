@@ -12,7 +12,7 @@ import (
 func Remove(o resource.Owned, m Resources, dryRun bool) resource.Line {
 	line := resource.Line{Ref: o.Ref, Outcome: resource.OutcomeChanged}
 	how := o.Removal()
-	if o.Conflict { // it never was changed
+	if o.Conflict || o.Ref == self { // it never was changed
 		how = resource.RemovalForget
 	}
 	if how == resource.RemovalForget {
