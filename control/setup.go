@@ -23,7 +23,11 @@ func (s session) prepare(ctx context.Context, uuid string, q muster.SetupRequest
 		return p, err
 	}
 	r := p.Registration
-	if r.SurveyedAt == nil {
+	switch {
+	case r.SurveyedAt == nil && r.Away != "":
+		return p, muster.Problemf(muster.CodeConflict,
+			"machine %s is away (%s), and its disks were not surveyed: power it on, or restart it, and look again when it has announced itself", uuid, r.Away)
+	case r.SurveyedAt == nil:
 		return p, muster.Problemf(muster.CodeConflict,
 			"machine %s has announced itself, but its disks were not surveyed yet: wait until its booter has asked it, and look at the booter's log if that does not come", uuid)
 	}

@@ -40,6 +40,7 @@ func (s *Store) SetupGround(ctx context.Context, serverUUID string) (Ground, err
 		}
 		policy, err := findPolicy(r)
 		g = Ground{m.reg.Registration, Session{m.reg.session, m.reg.publicKey}, policy.EnrollmentPI}
+		g.Registration.Away = m.reg.away()
 		return err
 	})
 	return g, err

@@ -38,6 +38,9 @@ func TestFactoryReset(t *testing.T) {
 			r.OperationID != "" || r.BoundKeyID != "" || r.NodeID != "" || r.SurveyedAt != nil || r.RootPassword != nil {
 			t.Errorf("something of the setup is left: %+v", r)
 		}
+		if g := must[Ground](t)(s.SetupGround(ctx, b.uuid)); g.Registration.Away == "" {
+			t.Error("nobody is told that it must announce itself before it can be approved")
+		}
 		_, err := s.Authenticate(ctx, start, k.APIKey, "")
 		wantCode(t, err, muster.CodeUnauthenticated)
 		_, err = s.TicketKey(ctx, start, ada, b.uuid, muster.TicketConsole)

@@ -103,7 +103,9 @@ is not expunged has none to lift: exit code 6.`,
 			if err != nil {
 				return err
 			}
-			return a.show(r, func(w io.Writer) { fmt.Fprintf(w, "%s may register again\n", uuid) })
+			return a.show(r, func(w io.Writer) {
+				fmt.Fprintf(w, "%s may register again, as a new node; its network cards boot again after `muster boot reactivate MAC`\n", uuid)
+			})
 		}),
 	}
 }
