@@ -97,6 +97,7 @@ type call struct {
 	wait         time.Duration // what the server may take on purpose
 	stream       io.Reader     // instead of in
 	once         bool          // never repeat, although it reads like a safe one
+	paired       bool          // the certificate says who asks
 }
 
 // do makes a call and decodes the answer. What is safe is tried again; what is
@@ -170,7 +171,7 @@ func (c *Client) send(ctx context.Context, k call, body io.Reader, size int64) (
 	case body != nil:
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if c.token != "" {
+	if c.token != "" && !k.paired {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
 	resp, err := c.http.Do(req)

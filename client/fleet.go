@@ -17,6 +17,7 @@ var (
 	_ muster.Fleet     = (*Client)(nil)
 	_ muster.ForBooter = (*Client)(nil)
 	_ muster.ForHost   = (*Client)(nil)
+	_ muster.ForLink   = (*Client)(nil)
 	_ muster.Accounts  = (*Client)(nil)
 )
 

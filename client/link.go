@@ -26,3 +26,46 @@ func (c *Client) NodeOwned(ctx context.Context, nodeID string) (muster.NodeOwned
 func (c *Client) NodeProfile(ctx context.Context, nodeID string) (muster.NodeProfile, error) {
 	return fetch[muster.NodeProfile](ctx, c, get("/v1/nodes", nodeID, "profile"))
 }
+
+// LinkCertificate takes the token, which is the agent key, or without one the
+// client's certificate.
+func (c *Client) LinkCertificate(ctx context.Context, r muster.CertificateRequest) (muster.Certificate, error) {
+	return fetch[muster.Certificate](ctx, c, post(r, "/v1/link/certificate"))
+}
+
+// byPair makes a call that the client's certificate speaks for.
+func (k call) byPair() call {
+	k.paired = true
+	return k
+}
+
+func (c *Client) LinkNext(ctx context.Context, p muster.LinkPoll) (muster.LinkAnswer, error) {
+	k := post(p, "/v1/link/next").byPair()
+	k.wait = muster.LinkAtMost
+	return fetch[muster.LinkAnswer](ctx, c, k)
+}
+
+func (c *Client) LinkReport(ctx context.Context, r resource.Report) error {
+	return c.do(ctx, post(r, "/v1/link/report").byPair())
+}
+
+func (c *Client) LinkProfile(ctx context.Context, p muster.Profile) error {
+	return c.do(ctx, put(p, "/v1/link/profile").byPair())
+}
+
+// ownedList is the mirror as it travels.
+type ownedList struct {
+	Owned []resource.Owned `json:"owned"`
+}
+
+func (c *Client) SetLinkOwned(ctx context.Context, owned []resource.Owned) error {
+	if owned == nil {
+		owned = []resource.Owned{}
+	}
+	return c.do(ctx, put(ownedList{owned}, "/v1/link/owned").byPair())
+}
+
+func (c *Client) LinkOwned(ctx context.Context) ([]resource.Owned, error) {
+	l, err := fetch[ownedList](ctx, c, get("/v1/link/owned").byPair())
+	return l.Owned, err
+}

@@ -16,6 +16,9 @@ import (
 type Trust struct {
 	CA          []byte // PEM
 	Fingerprint string // of the CA's DER, 64 hex digits; "sha256:", colons and case do not matter
+	// Pair is what this client shows of itself: a node's certificate and its key.
+	// Another certificate takes another client.
+	Pair *tls.Certificate
 }
 
 // ErrUntrusted is in the error of a call to a server that is not the one whose
@@ -24,6 +27,9 @@ var ErrUntrusted = errors.New("the server is not the one that was named")
 
 func (t Trust) config() (*tls.Config, error) {
 	conf := &tls.Config{MinVersion: tls.VersionTLS13}
+	if t.Pair != nil {
+		conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return t.Pair, nil }
+	}
 	switch {
 	case len(t.CA) > 0:
 		conf.RootCAs = x509.NewCertPool()

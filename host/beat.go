@@ -40,13 +40,13 @@ func NextBeat(next int, err error, failures int, dice float64) Pulse {
 	var p *muster.Problem
 	say := ""
 	if errors.As(err, &p) {
-		switch p.Code {
-		case muster.CodeUnauthenticated, muster.CodeForbidden, muster.CodeGone:
+		switch {
+		case refuses(p), p.Code == muster.CodeGone:
 			if failures == 0 {
 				say = fmt.Sprintf("the control plane refuses this machine's credential (%s); nothing here is changed, and it is asked again every few minutes", p.Error())
 			}
 			return Pulse{refusedRest + time.Duration(dice*float64(refusedRest)), say}
-		case muster.CodeTooMany, muster.CodeUnavailable:
+		case p.Code == muster.CodeTooMany, p.Code == muster.CodeUnavailable:
 			if p.RetryAfter > 0 {
 				after := min(time.Duration(min(p.RetryAfter, 3600))*time.Second, beatMax)
 				return Pulse{after + time.Duration(dice*float64(after)), say}
@@ -61,4 +61,15 @@ func NextBeat(next int, err error, failures int, dice float64) Pulse {
 		limit = awayMin << failures
 	}
 	return Pulse{beatMin + time.Duration(dice*float64(limit)), say}
+}
+
+// refuses tells whether the credential is what is refused.
+func refuses(p *muster.Problem) bool {
+	return p.Code == muster.CodeUnauthenticated || p.Code == muster.CodeForbidden
+}
+
+// cutOffForGood tells a tombstone from whatever else answers with "gone".
+func cutOffForGood(err error) bool {
+	var p *muster.Problem
+	return errors.As(err, &p) && p.Code == muster.CodeGone && p.Type == muster.TypeExpunged
 }

@@ -15,22 +15,16 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/rogpeppe/go-internal/diff"
 
 	"muster.internal"
+	"muster.internal/credential"
 	"muster.internal/host"
-	"muster.internal/linux"
 	"muster.internal/resource"
-	"muster.internal/state"
 )
 
-const (
-	lockWait  = 30 * time.Second // for another muster-host on this machine
-	showBytes = 256 << 10        // of a file in a diff
-	garbage   = 40               // percent: an apply is short, and a big declaration twice in memory is not
-)
+const showBytes = 256 << 10 // of a file in a diff
 
 // applyFile makes the machine as a file says, beside what it was told by its
 // control plane.
@@ -43,19 +37,25 @@ func applyFile(_ context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	text, err := e.read(args[0])
+	d, err := e.declaration(args[0])
 	if err != nil {
 		return err
-	}
-	d, err := resource.Parse(args[0], text)
-	if err != nil {
-		return err
-	}
-	if d.Confirm != "" {
-		return fmt.Errorf("%s: confirm: only what comes from a control plane can be confirmed by it", args[0])
 	}
 	w := host.Work{Declaration: &d, Trigger: "local", Version: muster.Build, Local: true, DryRun: dryRun}
 	return e.applied(dir, w)
+}
+
+// declaration reads one from a file, for this machine alone.
+func (e *env) declaration(file string) (resource.Declaration, error) {
+	text, err := e.read(file)
+	if err != nil {
+		return resource.Declaration{}, err
+	}
+	d, err := resource.Parse(file, text)
+	if err == nil && d.Confirm != "" {
+		err = fmt.Errorf("%s: confirm: only what comes from a control plane can be confirmed by it", file)
+	}
+	return d, err
 }
 
 // read reads a file, or standard input for "-".
@@ -82,22 +82,13 @@ func (e *env) read(name string) ([]byte, error) {
 func (e *env) applied(dir string, w host.Work) error {
 	defer debug.SetGCPercent(debug.SetGCPercent(garbage))
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // one thing after the other: more would only wake each other
-	d, err := state.Open(dir, lockWait)
+	s, err := openStore(dir)
 	if err != nil {
 		return err
 	}
-	defer d.Close()
-	l, err := d.Ledger()
-	if err != nil {
-		return err
-	}
-	hands, err := linux.NewResources(d.Originals())
-	if err != nil {
-		return err
-	}
-	w.Names = e.names(w.Declaration)
-	r, err := host.Apply(w, hands, l)
-	if e := l.Close(); err == nil {
+	w.Names = e.names(dir, w.Declaration)
+	r, err := s.apply(e, w)
+	if e := s.close(); err == nil {
 		err = e
 	}
 	if e := e.print(r, func(out io.Writer) { printReport(out, r, w) }); err == nil {
@@ -122,10 +113,18 @@ func statusOf(o resource.Outcome) error {
 
 // names are this node's facts and the declaration's values, for templates; they
 // are not gathered when there is none.
-func (e *env) names(d *resource.Declaration) map[string]string {
+func (e *env) names(dir string, d *resource.Declaration) map[string]string {
 	if !slices.ContainsFunc(d.Resources, func(r resource.Resource) bool { return r.File != nil && r.File.Template != "" }) {
 		return nil
 	}
+	names := e.nodeFacts(dir)
+	maps.Copy(names, d.Values)
+	return names
+}
+
+// nodeFacts are the names that every template can use; one that cannot be told
+// is empty.
+func (e *env) nodeFacts(dir string) map[string]string {
 	p := e.machine.Profile()
 	names := map[string]string{"arch": p.Arch, "firmware": p.Firmware, "kernel": p.Kernel, "os": p.OS, "os_version": p.OSVersion, "hostname": "", "node_id": "", "server_uuid": ""}
 	if h, err := os.Hostname(); err == nil {
@@ -134,7 +133,9 @@ func (e *env) names(d *resource.Declaration) map[string]string {
 	if f, err := e.machine.Facts(); err == nil {
 		names["server_uuid"] = f.UUID
 	}
-	maps.Copy(names, d.Values)
+	if id, err := credential.LoadIdentity(identityFile(dir)); err == nil {
+		names["node_id"] = id.NodeID()
+	}
 	return names
 }
 
@@ -222,93 +223,4 @@ func contentDiff(ref resource.Ref, w host.Work) ([]byte, bool) {
 	}
 	_, text, _ := bytes.Cut(diff.Diff(r.File.Path, is, r.File.Path+" (declared)", []byte(want)), []byte("\n")) // the first line names both again
 	return text, true
-}
-
-// owned lists what the host answers for.
-func owned(_ context.Context, e *env) error {
-	dir := stateDir
-	if err := e.flags("owned", func(f *flag.FlagSet) {
-		f.StringVar(&dir, "state", stateDir, "the host's state directory")
-	}); err != nil {
-		return err
-	}
-	d, err := state.Open(dir, lockWait)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	l, err := d.Ledger()
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-	all := l.All()
-	return e.print(all, func(out io.Writer) {
-		if l.Lost != "" {
-			fmt.Fprintf(out, "part of the record is lost: %s\n", l.Lost)
-		}
-		t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "RESOURCE\tORIGIN\tSINCE\tGENERATION\tORIGINAL")
-		for _, o := range all {
-			origin := string(o.Origin)
-			switch {
-			case o.Begun:
-				origin += ", not finished"
-			case o.Conflict:
-				origin += ", in conflict"
-			}
-			generation := fmt.Sprint(o.Generation)
-			if o.Local {
-				generation = "local"
-			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", o.Ref, origin, o.Since.Local().Format(time.DateTime), generation, o.Original)
-		}
-		t.Flush()
-	})
-}
-
-// restore gives an adopted original back and ends the host's ownership of it.
-func restore(_ context.Context, e *env) error {
-	dir := stateDir
-	args, err := e.flagsAndArgs("restore", "RESOURCE", 1, func(f *flag.FlagSet) {
-		f.StringVar(&dir, "state", stateDir, "the host's state directory")
-	})
-	if err != nil {
-		return err
-	}
-	d, err := state.Open(dir, lockWait)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	l, err := d.Ledger()
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-	ref := resource.Ref(args[0])
-	if strings.HasPrefix(args[0], "/") {
-		ref = resource.NewRef(resource.KindFile, args[0])
-	}
-	o, known := l.Get(ref)
-	switch {
-	case !known:
-		return fmt.Errorf("this host owns no %s; `muster-host owned` lists what it does", ref)
-	case o.Origin != resource.OriginAdopted:
-		return fmt.Errorf("%s was %s by this host, not adopted: there is no original of it", ref, o.Origin)
-	}
-	hands, err := linux.NewResources(d.Originals())
-	if err != nil {
-		return err
-	}
-	line := host.Remove(o, hands, false)
-	if line.Outcome == resource.OutcomeFailed {
-		return fmt.Errorf("%s: %s", ref, line.Reason)
-	}
-	// It is the machine's own from here on, whatever is declared.
-	o.Origin, o.Conflict = resource.OriginFound, false
-	if err := l.Write(o); err != nil {
-		return err
-	}
-	return e.print(line, func(out io.Writer) { fmt.Fprintf(out, "%s is again as it was found, and no longer the host's\n", ref) })
 }

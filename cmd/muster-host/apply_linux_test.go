@@ -36,11 +36,16 @@ func (b *bench) run(in string, args ...string) (int, string) {
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], "DIR", b.dir)
 	}
-	in = strings.ReplaceAll(in, "DIR", b.dir)
-	in = strings.ReplaceAll(in, "OWNED", fmt.Sprintf(`owner: "%d", group: "%d"`, os.Getuid(), os.Getgid()))
+	in = b.fill(in)
 	var out bytes.Buffer
 	code := command(context.Background(), append(args, "--state", b.state), strings.NewReader(in), &out, &out)
 	return code, strings.ReplaceAll(out.String(), b.dir, "DIR")
+}
+
+// fill puts this place and who works here into a declaration.
+func (b *bench) fill(in string) string {
+	in = strings.ReplaceAll(in, "DIR", b.dir)
+	return strings.ReplaceAll(in, "OWNED", fmt.Sprintf(`owner: "%d", group: "%d"`, os.Getuid(), os.Getgid()))
 }
 
 func (b *bench) expect(in string, code int, want string, args ...string) {

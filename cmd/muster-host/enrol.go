@@ -11,7 +11,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -40,7 +39,7 @@ func enrol(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(state, "credential")
+	path := credentialFile(state)
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("this machine has a credential already (%s); remove it only if its registration was disabled, or the token names its node", path)
 	}
@@ -134,7 +133,7 @@ func (e *env) redeem(ctx context.Context, t tokens.Token, ca []byte, state strin
 	if err := d.Store(reply.APIKey); err != nil {
 		return fmt.Errorf("the key was delivered and could not be stored, and it is delivered once: have an operator issue a token for this node (muster token issue --as %s): %w", reply.NodeID, err)
 	}
-	e.say("let in as node %s; the credential is in %s", reply.NodeID, filepath.Join(state, "credential"))
+	e.say("let in as node %s; the credential is in %s", reply.NodeID, credentialFile(state))
 	return nil
 }
 

@@ -60,8 +60,9 @@ func TestSmartOSMachine(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	lived := &until{word: "refreshed", end: cancel}
-	if code := commandOn(ctx, smartOS(t, "supermicro.json"), []string{"run", "--state", state}, nil, lived, &out); code != 0 {
-		t.Fatalf("status %d: %s%s", code, lived.String(), out.String())
+	m := smartOS(t, "supermicro.json")(slog.New(slog.DiscardHandler))
+	if err := ended(ctx, live(ctx, &env{machine: m, out: lived, err: &out}, cred, false)); err != nil {
+		t.Fatalf("%v: %s", err, lived.String())
 	}
 	if !slices.Contains(c.asked, "POST /v1/agent/refresh Bearer mus_planted") {
 		t.Errorf("it asked %q", c.asked)

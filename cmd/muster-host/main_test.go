@@ -7,20 +7,16 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"muster.internal"
 	"muster.internal/credential"
-	"muster.internal/setup"
 )
 
 func TestCommandLine(t *testing.T) {
@@ -151,56 +147,6 @@ func (u *until) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestRun(t *testing.T) {
-	for word, answer := range map[string]any{
-		"refreshed":                         muster.Registration{},
-		"refuses this machine's credential": muster.Problemf(muster.CodeUnauthenticated, "unknown key"),
-	} {
-		c := newControlPlane(t)
-		c.reply["/v1/agent/refresh"] = answer
-		state := t.TempDir()
-		if err := credential.Store(filepath.Join(state, "credential"), setup.Credential{URL: c.URL, CA: c.ca, APIKey: "mus_planted", ServerUUID: machine}); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		out := &until{word: word, end: cancel}
-		if code := command(ctx, []string{"run", "--state", state}, nil, out, &bytes.Buffer{}); code != 0 {
-			t.Errorf("status %d: %s", code, out.String())
-		}
-		if !slices.Contains(c.asked, "POST /v1/agent/refresh Bearer mus_planted") || strings.Contains(out.String(), "planted") {
-			t.Errorf("it asked %q and said %s", c.asked, out.String())
-		}
-	}
-}
-
-// Without a credential it waits, and it lives as a node as soon as one comes.
-func TestRunHosted(t *testing.T) {
-	c := newControlPlane(t)
-	state := filepath.Join(t.TempDir(), "state")
-	ctx, cancel := context.WithCancel(t.Context())
-	out := &until{word: "refreshed", end: cancel}
-	stored := make(chan error, 1)
-	waits := &until{word: "hosted:", end: sync.OnceFunc(func() {
-		go func() {
-			stored <- credential.Store(filepath.Join(state, "credential"), setup.Credential{URL: c.URL, CA: c.ca, APIKey: "mus_planted", ServerUUID: machine})
-		}()
-	})}
-	if code := command(ctx, []string{"run", "--state", state}, nil, io.MultiWriter(waits, out), io.Discard); code != 0 || !strings.HasPrefix(out.String(), "muster-host: hosted: ") {
-		t.Errorf("status %d: %s", code, out.String())
-	}
-	if err := <-stored; err != nil {
-		t.Error(err)
-	}
-	if n := strings.Count(out.String(), "hosted:"); n != 1 {
-		t.Errorf("it said %d times that it waits", n)
-	}
-	ctx, cancel = context.WithCancel(t.Context())
-	out = &until{word: "hosted:", end: cancel}
-	if code := command(ctx, []string{"run", "--state", t.TempDir()}, nil, out, io.Discard); code != 0 {
-		t.Errorf("told to end while it waits: status %d", code)
-	}
-}
-
 // The root process of every machine stays small, and carries nothing of the
 // control plane.
 func TestStaysSmall(t *testing.T) {
@@ -229,7 +175,7 @@ func TestStaysSmall(t *testing.T) {
 	}
 	st, _ := os.Stat(file)
 	t.Logf("%.2f MB", float64(st.Size())/1e6)
-	if st.Size() > 9_000_000 {
+	if st.Size() > 10_000_000 {
 		t.Errorf("it has %d bytes: what came in?", st.Size())
 	}
 }

@@ -40,7 +40,7 @@ func register(ctx context.Context, e *env) error {
 		fmt.Fprintln(e.err, "muster-host register: --url is needed, and one of --ca-fingerprint and --ca")
 		return status(exitUsage)
 	}
-	path := filepath.Join(state, "credential")
+	path := credentialFile(state)
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("this machine has a credential already (%s); remove it only if an operator disabled the registration", path)
 	}
@@ -135,8 +135,11 @@ func (d *door) Ready() error {
 }
 
 func (d *door) Store(key string) error {
+	if err := forgetNode(d.state); err != nil { // that it was before
+		return err
+	}
 	d.credential.APIKey = key
-	return credential.Store(filepath.Join(d.state, "credential"), d.credential)
+	return credential.Store(credentialFile(d.state), d.credential)
 }
 
 func (d *door) codeFile() string { return filepath.Join(d.state, "claim-code") }

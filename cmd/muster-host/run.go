@@ -36,15 +36,20 @@ func run(ctx context.Context, e *env) error {
 	if boot {
 		return started(ctx, e)
 	}
-	c, err := hosted(ctx, e, filepath.Join(state, "credential"))
-	if err != nil {
-		return ended(ctx, err)
+	for {
+		c, err := hosted(ctx, e, credentialFile(state))
+		if err != nil {
+			return ended(ctx, err)
+		}
+		e.machine.Identify(c.ServerUUID)
+		if err := e.machine.Prepare(); err != nil {
+			e.say("%v", err) // it is a node without that, too
+		}
+		if err := node(ctx, e, state, c); !errors.Is(err, host.ErrRetired) {
+			return ended(ctx, err)
+		}
+		e.say("%v", host.ErrRetired)
 	}
-	e.machine.Identify(c.ServerUUID)
-	if err := e.machine.Prepare(); err != nil {
-		e.say("%v", err) // it is a node without that, too
-	}
-	return ended(ctx, live(ctx, e, c, false))
 }
 
 // hosted is the life of a machine that belongs to no fleet: nothing is asked and
@@ -67,6 +72,9 @@ func hosted(ctx context.Context, e *env, file string) (setup.Credential, error) 
 	}
 }
 
+// credentialFile is where a state directory has the credential.
+func credentialFile(state string) string { return filepath.Join(state, "credential") }
+
 // ended makes a wish to end no error.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
@@ -75,7 +83,8 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// live speaks to the control plane until ctx ends.
+// live speaks to the control plane until ctx ends, and is told nothing but when
+// to speak again: the life of a node without a store.
 func live(ctx context.Context, e *env, c setup.Credential, once bool) error {
 	api, err := client.New(c.URL, c.APIKey, client.Trust{CA: []byte(c.CA)})
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"muster.internal/host"
 	"muster.internal/illumos"
+	"muster.internal/setup"
 )
 
 // toolPath is where this system keeps its tools.
@@ -20,6 +21,14 @@ const systemUsage = `  smf        print the manifest of the service that runs mu
 var systemCommands = map[string]func(context.Context, *env) error{"setup": doSetup, "smf": smf}
 
 func newMachine(log *slog.Logger) system { return illumos.New(log) }
+
+// node is the life of a node; there is no store on this system.
+func node(ctx context.Context, e *env, _ string, c setup.Credential) error {
+	return live(ctx, e, c, false)
+}
+
+// forgetNode has nothing to forget here.
+func forgetNode(string) error { return nil }
 
 // smf prints the service's manifest, for the place where this system looks for
 // those that are kept over a restart.

@@ -17,11 +17,15 @@ const toolPath = linux.Path
 const systemUsage = `  apply FILE what a declaration says, JSON or YAML, by hand (--dry-run shows it)
   owned      what this host answers for on this machine
   restore    an adopted file as it was found
+  adopt      resolve what was adopted and is not as declared: take or keep
+  reconcile  what the control plane declared last, now (--dry-run shows it)
+  briefing   how the last apply went, resource by resource
   setup      do the setup that the environment describes (sent over the boot bus)
 `
 
 var systemCommands = map[string]func(context.Context, *env) error{
 	"setup": doSetup, "apply": applyFile, "owned": owned, "restore": restore,
+	"adopt": adopt, "reconcile": reconcile, "briefing": briefing,
 }
 
 func newMachine(log *slog.Logger) system { return onLinux{linux.New(log)} }

@@ -1,0 +1,317 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"muster.internal"
+	"muster.internal/client"
+	"muster.internal/credential"
+	"muster.internal/host"
+	"muster.internal/linux"
+	"muster.internal/resource"
+	"muster.internal/setup"
+	"muster.internal/state"
+)
+
+// describeEvery is how often a node looks whether it is still what it said.
+const describeEvery = 10 * time.Minute
+
+// node is the life of a node with a store: it is told what to be, over the
+// link. It ends when it is told to, or with host.ErrRetired.
+func node(ctx context.Context, e *env, dir string, c setup.Credential) error {
+	key, err := client.New(c.URL, c.APIKey, client.Trust{CA: []byte(c.CA)})
+	if err != nil {
+		return err
+	}
+	defer key.Close()
+	boot, err := bootID()
+	if err != nil {
+		return err
+	}
+	l := &link{ctx: ctx, e: e, dir: dir, credential: c, key: key, boot: boot}
+	if l.identity, err = ownIdentity(dir); err != nil {
+		return err
+	}
+	defer l.hangUp()
+	return host.Linked(l)
+}
+
+// ownIdentity is this machine's key pair, which is made when there is none.
+func ownIdentity(dir string) (credential.Identity, error) {
+	id, err := credential.LoadIdentity(identityFile(dir))
+	if !errors.Is(err, fs.ErrNotExist) {
+		return id, err
+	}
+	if id, err = credential.NewIdentity(); err != nil {
+		return id, err
+	}
+	return id, id.Store(identityFile(dir))
+}
+
+func bootID() (string, error) {
+	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(b)), err
+}
+
+// A link is a node's store, hands and line, for package host.
+type link struct {
+	ctx        context.Context
+	e          *env
+	dir        string
+	credential setup.Credential
+	identity   credential.Identity
+	key        *client.Client // speaks with the agent key
+	line       *client.Client // speaks with the certificate; nil before there is one
+	boot       string
+
+	owned       digest // of what the ledger held last
+	mirrored    digest // of what the control plane knows of it
+	described   digest
+	describedAt time.Duration
+	late        bool // the certificate could not be renewed in time
+}
+
+// A digest tells whether something is to be said again; zero: it was never said.
+type digest [sha256.Size]byte
+
+func digestOf(v any) digest {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // plain values
+	}
+	return sha256.Sum256(text)
+}
+
+func (l *link) Moment() host.Moment {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
+		panic(err) // every Linux has it
+	}
+	return host.Moment{Wall: time.Now(), Boot: l.boot, Up: time.Duration(t.Nano())}
+}
+
+func (l *link) Dice() float64               { return rand.Float64() }
+func (l *link) Say(text string)             { l.e.say("%s", text) }
+func (l *link) Pause(d time.Duration) error { return pause(l.ctx, d) }
+
+// with works with the store, and leaves it to others afterwards.
+func (l *link) with(do func(*store) error) error {
+	s, err := openStore(l.dir)
+	if err != nil {
+		return err
+	}
+	err = do(s)
+	return errors.Join(err, s.close())
+}
+
+func (l *link) Held() (h host.Held, err error) {
+	err = l.with(func(s *store) (err error) {
+		h, err = s.held()
+		return err
+	})
+	if errors.Is(err, state.ErrDamaged) {
+		l.e.say("what this machine was told is lost, and is asked for again: %v", err)
+		return host.Held{}, nil
+	}
+	return h, err
+}
+
+func (l *link) Hold(h host.Held) error {
+	return l.with(func(s *store) error { return s.dir.Save(heldRecord, h) })
+}
+
+// Lost takes an empty record for a lost one: a node that owns nothing learns
+// that from its control plane, too.
+func (l *link) Lost() (lost bool, err error) {
+	err = l.with(func(s *store) error {
+		lost = s.ledger.Lost != "" || len(s.ledger.All()) == 0
+		return nil
+	})
+	return lost, err
+}
+
+func (l *link) Apply(d *resource.Declaration, trigger string) (r resource.Report, err error) {
+	defer debug.FreeOSMemory() // the next one is minutes away
+	defer debug.SetGCPercent(debug.SetGCPercent(garbage))
+	err = l.with(func(s *store) (err error) {
+		r, err = s.apply(l.e, host.Work{Declaration: d, Names: l.e.names(l.dir, d), Trigger: trigger, Version: muster.Build})
+		l.owned = digestOf(s.ledger.All())
+		return err
+	})
+	return r, err
+}
+
+func (l *link) Forget() error { return forgetIdentity(l.dir) }
+
+// Certify renews the certificate at half of its time. One that is good still
+// does while a new one cannot be had.
+func (l *link) Certify(anew, rekey bool) error {
+	now := time.Now()
+	if l.identity.Fresh(now) && !anew && !rekey {
+		return l.connect()
+	}
+	err := l.certify(rekey)
+	if err != nil && l.identity.Good(now) && !anew && !muster.IsCode(err, muster.CodeUnauthenticated) && !muster.IsCode(err, muster.CodeGone) {
+		if !l.late {
+			l.e.say("the certificate cannot be renewed now, and is good until %s: %v", l.identity.Certificate.NotAfter.Local().Format(time.DateTime), err)
+		}
+		l.late = true
+		return l.connect()
+	}
+	l.late = false
+	return err
+}
+
+// certify has the key pair, or a new one, signed: by the certificate there is,
+// however old, and by the agent key when there is none, when that is refused,
+// and for a new key pair.
+func (l *link) certify(rekey bool) error {
+	next := credential.Identity{Key: l.identity.Key}
+	var err error
+	if rekey {
+		if next, err = credential.NewIdentity(); err != nil {
+			return err
+		}
+	}
+	var q muster.CertificateRequest
+	if q.CSR, err = next.Request(); err != nil {
+		return err
+	}
+	var c muster.Certificate
+	err = errNoCertificate
+	if l.identity.Certificate != nil && !rekey {
+		if err = l.connect(); err == nil {
+			c, err = l.line.LinkCertificate(l.ctx, q)
+		}
+	}
+	if errors.Is(err, errNoCertificate) || muster.IsCode(err, muster.CodeUnauthenticated) {
+		c, err = l.key.LinkCertificate(l.ctx, q)
+	}
+	if err != nil {
+		return err
+	}
+	block, _ := pem.Decode([]byte(c.Certificate))
+	if block == nil {
+		return errors.New("the control plane's answer holds no certificate")
+	}
+	if next, err = next.With(block.Bytes); err != nil {
+		return err
+	}
+	if err := next.Store(identityFile(l.dir)); err != nil {
+		return err
+	}
+	if l.identity.NodeID() != next.NodeID() {
+		l.e.say("linked as node %s", next.NodeID())
+	}
+	l.hangUp()
+	l.identity = next
+	return l.connect()
+}
+
+var errNoCertificate = errors.New("there is no certificate yet")
+
+// connect makes the line that speaks with the certificate.
+func (l *link) connect() (err error) {
+	if l.line == nil {
+		l.line, err = client.New(l.credential.URL, "", client.Trust{CA: []byte(l.credential.CA), Pair: l.identity.TLS()})
+	}
+	return err
+}
+
+func (l *link) hangUp() {
+	if l.line != nil {
+		l.line.Close()
+		l.line = nil
+	}
+}
+
+// Recover asks for the mirror and takes back what is still so.
+func (l *link) Recover() error {
+	mirror, err := l.line.LinkOwned(l.ctx)
+	if err != nil && !muster.IsCode(err, muster.CodeNotFound) {
+		return err
+	}
+	return l.with(func(s *store) error {
+		hands, err := linux.NewResources(s.dir.Originals())
+		if err != nil {
+			return err
+		}
+		kept := func(original string) bool { // and nowhere else than where this host keeps them
+			_, err := os.Lstat(original)
+			return err == nil && filepath.Dir(original) == s.dir.Originals()
+		}
+		taken, left, err := host.Recover(mirror, hands, s.ledger, kept)
+		if err != nil {
+			return err
+		}
+		if len(mirror) > 0 {
+			l.e.say("the record of what this machine owns was lost; the control plane knew of %d resources, and %d are as they were left", len(mirror), taken)
+		}
+		for _, x := range left {
+			l.e.say("%s is nobody's now: %s", x.Ref, x.Reason)
+		}
+		l.owned = digestOf(s.ledger.All())
+		return s.ledger.Recovered()
+	})
+}
+
+func (l *link) Mirror() error {
+	if l.owned == l.mirrored && l.owned != (digest{}) {
+		return nil
+	}
+	all := []resource.Owned{}
+	if err := l.with(func(s *store) error {
+		all = s.ledger.All()
+		return nil
+	}); err != nil {
+		return err
+	}
+	if err := l.line.SetLinkOwned(l.ctx, all); err != nil {
+		return err
+	}
+	l.owned = digestOf(all)
+	l.mirrored = l.owned
+	return nil
+}
+
+func (l *link) Describe() error {
+	up := l.Moment().Up
+	if l.describedAt != 0 && up-l.describedAt < describeEvery {
+		return nil
+	}
+	profile, err := json.Marshal(l.e.machine.Profile())
+	if err != nil {
+		return err
+	}
+	p := muster.Profile{Profile: profile, Facts: l.e.nodeFacts(l.dir)}
+	if d := digestOf(p); d != l.described {
+		if err := (&line{l.ctx, l.e, l.key, l.credential.Epoch}).Refresh(); err != nil {
+			return err
+		}
+		if err := l.line.LinkProfile(l.ctx, p); err != nil {
+			return err
+		}
+		l.described = d
+	}
+	l.describedAt = up
+	return nil
+}
+
+func (l *link) Report(r resource.Report) error { return l.line.LinkReport(l.ctx, r) }
+
+func (l *link) Next(holds int64) (muster.LinkAnswer, error) {
+	return l.line.LinkNext(l.ctx, muster.LinkPoll{Holds: holds, Version: muster.Build, Capability: muster.Capability, BootID: l.boot})
+}

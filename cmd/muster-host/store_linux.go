@@ -1,0 +1,98 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"muster.internal/credential"
+	"muster.internal/host"
+	"muster.internal/linux"
+	"muster.internal/resource"
+	"muster.internal/state"
+)
+
+const (
+	lockWait = 30 * time.Second // for another muster-host on this machine
+	garbage  = 40               // percent: an apply is short, and a big declaration twice in memory is not
+)
+
+// The records in the state directory, beside the ledger.
+const (
+	heldRecord   = "held"   // host.Held
+	reportRecord = "report" // resource.Report of the last apply
+)
+
+// identityFile is where package credential keeps the key pair.
+func identityFile(dir string) string { return filepath.Join(dir, "identity.pem") }
+
+// A store is the state directory with its ledger, for one process at a time.
+type store struct {
+	path   string
+	dir    *state.Dir
+	ledger *state.Ledger
+}
+
+func openStore(path string) (*store, error) {
+	d, err := state.Open(path, lockWait)
+	if err != nil {
+		return nil, err
+	}
+	l, err := d.Ledger()
+	if err != nil {
+		d.Close()
+		return nil, err
+	}
+	return &store{path, d, l}, nil
+}
+
+func (s *store) close() error { return errors.Join(s.ledger.Close(), s.dir.Close()) }
+
+// held is what this machine was told, and is empty when it was told nothing.
+func (s *store) held() (h host.Held, err error) {
+	if err = s.dir.Load(heldRecord, &h); errors.Is(err, fs.ErrNotExist) {
+		return host.Held{}, nil
+	}
+	return h, err
+}
+
+// apply does the work and keeps its report.
+func (s *store) apply(e *env, w host.Work) (resource.Report, error) {
+	hands, err := linux.NewResources(s.dir.Originals())
+	if err != nil {
+		return resource.Report{}, err
+	}
+	r, err := host.Apply(w, hands, s.ledger)
+	if err == nil && !w.DryRun {
+		err = s.dir.Save(reportRecord, r)
+	}
+	return r, err
+}
+
+// forgetIdentity is the end of being a node: what it was told, its key pair and
+// certificate and, last of all, its credential.
+func forgetIdentity(dir string) error {
+	if err := forgetNode(dir); err != nil {
+		return err
+	}
+	return credential.Drop(credentialFile(dir))
+}
+
+// forgetNode drops what belongs to one identity and must not be taken for
+// another's. What is owned stays on record.
+func forgetNode(dir string) error {
+	if _, err := os.Lstat(identityFile(dir)); errors.Is(err, fs.ErrNotExist) {
+		return nil // it never was linked
+	}
+	d, err := state.Open(dir, lockWait)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := d.Drop(heldRecord); err != nil {
+		return err
+	}
+	return credential.Drop(identityFile(dir))
+}

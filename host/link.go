@@ -1,0 +1,383 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"muster.internal"
+	"muster.internal/resource"
+)
+
+// The triggers of an apply, as its report names them.
+const (
+	triggerStart       = "start"
+	triggerDeclaration = "declaration"
+	triggerTimer       = "timer"
+	triggerReconnect   = "reconnect"
+	triggerAsked       = "asked"
+	triggerRetire      = "retire"
+)
+
+const (
+	reconcileEvery = 10 * time.Minute // a tenth more or less
+	verbPause      = time.Second      // before asking again after an order: no order is a reason to storm
+)
+
+// A Link is what a linked node lives by: its store, its hands and its line to
+// the control plane. Errors are for people and hold no secret.
+type Link interface {
+	Moment() Moment
+	Dice() float64 // in [0, 1)
+	Say(text string)
+	// Pause waits, and fails when the program is told to end.
+	Pause(d time.Duration) error
+
+	// Held is what was held last, and Hold holds it from now on: durably, before
+	// it returns.
+	Held() (Held, error)
+	Hold(h Held) error
+	// Lost tells whether the record of what is owned is not there, or not whole.
+	Lost() (bool, error)
+	// Apply makes the machine as declared.
+	Apply(d *resource.Declaration, trigger string) (resource.Report, error)
+	// Forget drops the identity: key pair, certificate and credential.
+	Forget() error
+
+	// Certify sees to it that there is a certificate that is good; anew: that it
+	// is another one, with another key pair where rekey says so.
+	Certify(anew, rekey bool) error
+	// Recover takes back from the control plane's mirror what is still so.
+	Recover() error
+	// Describe says what the machine is, and Mirror what it owns; both say nothing
+	// when that was said.
+	Describe() error
+	Mirror() error
+	Report(r resource.Report) error
+	// Next waits for what is new.
+	Next(holds int64) (muster.LinkAnswer, error)
+}
+
+// ErrRetired means that the node owns nothing more and has no identity.
+var ErrRetired = errors.New("this machine was retired: it owns nothing any more, and is no node")
+
+// Linked is the life of a node that is told what to be. It reconciles when it
+// starts, with every declaration, every ten minutes and when the control plane
+// is there again; whether that is there or not makes no difference to what it
+// holds. A refused credential changes nothing on it, for ever. It ends only when
+// it is told to, or with ErrRetired.
+func Linked(l Link) error {
+	n := &node{l: l}
+	if err := n.begin(); err != nil {
+		return err
+	}
+	for {
+		if err := n.turn(); err != nil {
+			return err
+		}
+	}
+}
+
+// A node is a linked node, between two turns of its life.
+type node struct {
+	l           Link
+	held        Held
+	lost        bool
+	trigger     string        // why to reconcile now; empty: the timer decides
+	reconcileAt time.Duration // by the time since the kernel began
+	askAt       time.Duration
+	report      *resource.Report // that was not delivered yet
+	clean       bool             // what was applied last left nothing undone
+	failures    int              // to reach the control plane, in a row
+	tried       bool             // to reach it, since what is on trial was applied
+	recertify   bool
+	rekey       bool
+	refused     string // the last refusal that was reported
+}
+
+func (n *node) begin() (err error) {
+	if n.held, err = n.l.Held(); err != nil {
+		return err
+	}
+	if n.lost, err = n.l.Lost(); err != nil {
+		return err
+	}
+	if n.trigger = triggerStart; n.held.CutOff != "" {
+		n.l.Say("nothing is applied here: " + n.held.CutOff)
+	}
+	if n.lost && n.held.Declaration != nil {
+		n.l.Say("the record of what this machine owns is lost; nothing is applied before the control plane has given back what it knows of it")
+	}
+	return nil
+}
+
+// turn does what is due, then waits for what is next.
+func (n *node) turn() error {
+	if t := n.held.Trial; t != nil && t.Left(n.l.Moment()) <= 0 {
+		if t.Applied && !n.tried {
+			n.askAt = 0 // a machine that was off for long may well reach it
+		} else {
+			n.takeBack()
+		}
+	}
+	if n.trigger != "" || n.l.Moment().Up >= n.reconcileAt {
+		n.reconcile()
+	}
+	if n.l.Moment().Up >= n.askAt {
+		if err := n.ask(); err != nil {
+			return err
+		}
+	}
+	if wait := n.wait(); wait > 0 {
+		return n.l.Pause(wait)
+	}
+	return nil
+}
+
+// wait is how long nothing is due.
+func (n *node) wait() time.Duration {
+	now := n.l.Moment()
+	wait := n.askAt - now.Up
+	if n.trigger != "" {
+		return 0
+	}
+	wait = min(wait, n.reconcileAt-now.Up)
+	if t := n.held.Trial; t != nil {
+		wait = min(wait, max(t.Left(now), 0))
+	}
+	return wait
+}
+
+// hold saves what is held, and goes on with it only when that is durable.
+func (n *node) hold(h Held) error {
+	if h.Same(n.held) {
+		return nil
+	}
+	if err := n.l.Hold(h); err != nil {
+		return fmt.Errorf("what the control plane declared cannot be kept here: %w", err)
+	}
+	n.held = h
+	return nil
+}
+
+// reconcile applies what is held, unless nothing may be.
+func (n *node) reconcile() {
+	trigger := n.trigger
+	if trigger == "" {
+		trigger = triggerTimer
+	}
+	n.rest()
+	if n.lost || n.held.CutOff != "" || n.held.Declaration == nil {
+		return
+	}
+	n.apply(trigger, n.held.Declaration.Generation)
+}
+
+// rest puts the next reconcile off by its usual time.
+func (n *node) rest() {
+	n.trigger = ""
+	n.reconcileAt = n.l.Moment().Up + reconcileEvery - reconcileEvery/10 + time.Duration(n.l.Dice()*float64(reconcileEvery/5))
+}
+
+// apply does so, and keeps the report until it is delivered.
+func (n *node) apply(trigger string, generation int64) {
+	r, err := n.l.Apply(n.held.Declaration, trigger)
+	if err != nil {
+		n.l.Say(err.Error())
+	}
+	r.Generation = generation
+	n.report, n.clean = &r, err == nil && r.Outcome != resource.OutcomeFailed && r.Outcome != resource.OutcomeUnknown
+	t := n.held.Trial
+	if t == nil || t.Applied {
+		return
+	}
+	h, applied := n.held, *t
+	applied.Since, applied.Applied = n.l.Moment(), true
+	h.Trial, n.tried = &applied, false
+	if err := n.hold(h); err != nil {
+		n.l.Say(err.Error()) // it is on trial since before it was applied, then
+		n.held = h
+	}
+}
+
+// takeBack applies what stood before a declaration that cut this machine off.
+func (n *node) takeBack() {
+	within := n.held.Trial.Within
+	if err := n.hold(n.held.TakenBack()); err != nil {
+		n.l.Say(err.Error())
+		n.held = n.held.TakenBack() // the machine must come back all the same
+	}
+	n.l.Say(fmt.Sprintf("the control plane was not reached within %v after declaration %d was applied: it is taken back", within, n.held.Newest))
+	n.apply(resource.TriggerRevert, n.held.Newest)
+	n.rest()
+	n.askAt = 0
+}
+
+// ask delivers what is to be said, and hears what is new. Its error is the
+// program's end.
+func (n *node) ask() error {
+	a, err := n.talk()
+	if err != nil {
+		return n.unheard(err)
+	}
+	if n.failures > 0 {
+		n.l.Say("the control plane answers again")
+		n.failures, n.trigger = 0, triggerReconnect
+	}
+	n.askAt = n.l.Moment().Up + NextBeat(a.NextSeconds, nil, 0, n.l.Dice()).After
+	if d := a.Declaration; d != nil {
+		n.declared(*d)
+	}
+	for _, v := range a.Verbs {
+		n.order(v)
+	}
+	return nil
+}
+
+func (n *node) talk() (a muster.LinkAnswer, err error) {
+	if err := n.l.Certify(n.recertify, n.rekey); err != nil {
+		return a, err
+	}
+	n.recertify, n.rekey = false, false
+	if n.lost {
+		if err := n.l.Recover(); err != nil {
+			return a, err
+		}
+		n.lost, n.trigger = false, triggerStart
+	}
+	if n.report != nil {
+		if err := n.told(n.l.Report(*n.report)); err != nil {
+			return a, err
+		}
+		n.report = nil
+		n.reached()
+	}
+	if err := n.told(n.l.Mirror()); err != nil {
+		return a, err
+	}
+	if n.held.Retiring && n.clean {
+		return a, n.forget()
+	}
+	if err := n.told(n.l.Describe()); err != nil {
+		return a, err
+	}
+	if a, err = n.l.Next(n.held.Newest); err != nil {
+		return a, err
+	}
+	n.reached()
+	return a, nil
+}
+
+// told passes on what keeps the host from being heard. That the control plane
+// takes offence at what was said is no reason not to listen to it.
+func (n *node) told(err error) error {
+	var p *muster.Problem
+	if !errors.As(err, &p) || refuses(p) || cutOffForGood(p) {
+		return err
+	}
+	switch p.Code {
+	case muster.CodeInvalid, muster.CodeNotFound, muster.CodeNotAllowed, muster.CodeConflict, muster.CodeTooLarge:
+		n.l.Say("the control plane does not take what this machine says of itself: " + p.Error())
+		return nil
+	}
+	return err
+}
+
+// reached ends a trial well, and a cut-off that is none any more.
+func (n *node) reached() {
+	if err := n.hold(n.held.Confirmed()); err != nil {
+		n.l.Say(err.Error())
+		n.held = n.held.Confirmed()
+	}
+}
+
+// forget is the end of a retirement.
+func (n *node) forget() error {
+	if err := n.l.Forget(); err != nil {
+		return fmt.Errorf("this machine owns nothing any more, and its identity cannot be dropped: %w", err)
+	}
+	return ErrRetired
+}
+
+// unheard decides after a failure. What ends the program is passed on.
+func (n *node) unheard(err error) error {
+	if errors.Is(err, ErrRetired) {
+		return err
+	}
+	var problem *muster.Problem
+	refused := errors.As(err, &problem) && refuses(problem)
+	cutOff := cutOffForGood(err)
+	if (refused || cutOff) && n.held.Retiring && n.clean { // there is nobody to tell any more
+		return n.forget()
+	}
+	p := NextBeat(0, err, n.failures, n.l.Dice())
+	n.failures++
+	if refused && !n.recertify {
+		p.After = verbPause // the certificate alone may be what is refused
+	}
+	n.tried, n.recertify = true, refused
+	n.askAt = n.l.Moment().Up + p.After
+	if cutOff && n.held.CutOff == "" {
+		h := n.held
+		h.CutOff, h.Trial = err.Error(), nil
+		if err := n.hold(h); err != nil {
+			n.l.Say(err.Error())
+			n.held = h
+		}
+		p.Say = "this machine was cut off for good: nothing is applied any more, and what is there stays as it is: " + err.Error()
+	}
+	if p.Say != "" {
+		n.l.Say(p.Say)
+	}
+	return nil
+}
+
+// declared takes a declaration in and applies it.
+func (n *node) declared(d resource.Declaration) {
+	h, err := n.held.Accept(d, n.l.Moment())
+	if err == nil && h.Newest == n.held.Newest {
+		return // doubled on its way
+	}
+	if err == nil {
+		err = n.hold(h)
+	}
+	if err != nil {
+		n.refuse(d.Generation, err)
+		return
+	}
+	n.trigger, n.askAt, n.refused = triggerDeclaration, 0, ""
+}
+
+// refuse reports a declaration that is not applied, once.
+func (n *node) refuse(generation int64, why error) {
+	if n.refused == why.Error() {
+		return
+	}
+	n.refused = why.Error()
+	n.l.Say(n.refused)
+	now := n.l.Moment().Wall
+	line := resource.Line{Ref: "declaration", Outcome: resource.OutcomeFailed, Reason: n.refused}
+	n.report = &resource.Report{Generation: generation, Trigger: triggerDeclaration, Started: now, Finished: now, Version: muster.Build,
+		Outcome: resource.OutcomeFailed, Lines: []resource.Line{line}}
+}
+
+// order does what a verb says; one that it does not know is a newer control
+// plane's.
+func (n *node) order(v muster.LinkVerb) {
+	switch v {
+	case muster.LinkReportNow:
+		n.trigger = triggerAsked
+	case muster.LinkRekey:
+		n.rekey = true
+	case muster.LinkRetire:
+		if err := n.hold(n.held.Retired()); err != nil {
+			n.l.Say(err.Error())
+			return
+		}
+		n.trigger = triggerRetire
+	default:
+		n.l.Say(fmt.Sprintf("the control plane asks for %q, which this version does not know", v))
+		return
+	}
+	n.askAt = min(n.askAt, n.l.Moment().Up+verbPause)
+}
