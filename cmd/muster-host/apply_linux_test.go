@@ -160,3 +160,32 @@ func TestApplyJSON(t *testing.T) {
 		t.Errorf("%d %v %s", code, err, text)
 	}
 }
+
+// A conflict ends with a person's word, and only then.
+func TestAdoptResolve(t *testing.T) {
+	for word, want := range map[string]string{"take": "ours\n", "keep": "theirs\n"} {
+		b := newBench(t)
+		path, file := filepath.Join(b.dir, "theirs"), filepath.Join(b.dir, "declared.yaml")
+		os.WriteFile(path, []byte("theirs\n"), 0o600)
+		os.WriteFile(file, []byte(b.fill(`resources: [{file: {path: DIR/theirs, content: "ours\n", mode: "0600", OWNED}, adopt: true}]`)), 0o600)
+		if code, text := b.run("", "apply", file); code != exitIncomplete {
+			t.Fatalf("%d %s", code, text)
+		}
+		if code, text := b.run("", "adopt", "resolve", "DIR/theirs", word); code != exitFailed || !strings.Contains(text, "--file") {
+			t.Errorf("%s without its declaration: %d %s", word, code, text)
+		}
+		if code, text := b.run("", "adopt", "resolve", "DIR/theirs", "both"); code != exitUsage {
+			t.Errorf("%d %s", code, text)
+		}
+		b.run("", "adopt", "resolve", "DIR/theirs", word, "--file", file)
+		if text, _ := os.ReadFile(path); string(text) != want {
+			t.Errorf("%s: it holds %q", word, text)
+		}
+		if code, text := b.run("", "adopt", "resolve", "DIR/theirs", word, "--file", file); code != exitFailed || !strings.Contains(text, "in no conflict") {
+			t.Errorf("%s again: %d %s", word, code, text)
+		}
+	}
+	b := newBench(t)
+	b.expect("", exitFailed, "muster-host: nothing was applied here yet\n", "briefing")
+	b.expect("", exitFailed, "muster-host: no control plane has told this machine what to be; `muster-host apply FILE` applies a file\n", "reconcile")
+}
