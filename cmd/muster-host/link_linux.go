@@ -104,8 +104,14 @@ func (l *link) Moment() host.Moment {
 }
 
 func (l *link) Dice() float64               { return rand.Float64() }
-func (l *link) Say(text string)             { l.e.say("%s", text) }
 func (l *link) Pause(d time.Duration) error { return pause(l.ctx, d) }
+
+// Say tells a person; what fails because everything ends is no news.
+func (l *link) Say(text string) {
+	if l.ctx.Err() == nil {
+		l.e.say("%s", text)
+	}
+}
 
 // with works with the store, and leaves it to others afterwards.
 func (l *link) with(do func(*store) error) error {
