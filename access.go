@@ -99,6 +99,8 @@ const (
 	ActAnnounce            Action = "announce"
 	ActPasswordChange      Action = "password_change" // one's own
 	ActDeclare             Action = "declare"         // what a node is told to be
+	ActLink                Action = "link"            // a node's own
+	ActLinkCertificate     Action = "link_certificate"
 )
 
 // access is the whole table: who may do what. A person in the role, a key of
@@ -145,6 +147,8 @@ var access = map[Action]struct {
 	ActAnnounce:            {scopes: []Scope{ScopeURenroll}},
 	ActPasswordChange:      {roles: []Role{Admin, Viewer}},
 	ActDeclare:             {roles: []Role{Admin}, scopes: []Scope{ScopeFull}},
+	ActLink:                {node: true},
+	ActLinkCertificate:     {scopes: []Scope{ScopeAgent}, node: true, lapsed: true},
 }
 
 // May tells whether c may do a. An action that is not in the table is denied

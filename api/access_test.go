@@ -26,6 +26,7 @@ func callers() (columns [][2]string) {
 	for _, s := range muster.Scopes {
 		columns = append(columns, [2]string{string(s), "key-" + string(s)})
 	}
+	columns = append(columns, [2]string{"node", "node"}, [2]string{"lapsed", "lapsed node"})
 	return columns
 }
 

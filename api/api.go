@@ -8,6 +8,7 @@ package api
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -30,13 +31,13 @@ import (
 
 // A Service is what the API speaks for.
 type Service interface {
-	// Authenticate tells whose bearer token this is. What does not
+	// Authenticate tells whose proof this is. What does not
 	// authenticate is a problem of code unauthenticated, whatever the reason;
 	// a source that guesses too often gets too_many_requests.
-	Authenticate(ctx context.Context, bearer, source string) (muster.Caller, error)
-	// Trusted waits for as long as the bearer authenticates, and then says why
+	Authenticate(ctx context.Context, p Proof, source string) (muster.Caller, error)
+	// Trusted waits for as long as the proof authenticates, and then says why
 	// it does not any more; nil: ctx ended first.
-	Trusted(ctx context.Context, bearer, source string) error
+	Trusted(ctx context.Context, p Proof, source string) error
 	// As is the service as this caller sees it. Access has been decided before.
 	As(c muster.Caller) Session
 	// Ready is nil when requests can be answered (the store is reachable).
@@ -48,7 +49,16 @@ type Session interface {
 	muster.Fleet
 	muster.ForBooter
 	muster.ForHost
+	muster.ForLink
 	muster.Accounts
+}
+
+// A Proof is what a request comes with to say who it is from: a token or key,
+// or the certificate of its connection, whose key the peer has, and of which
+// nothing else is known yet.
+type Proof struct {
+	Bearer      string
+	Certificate *x509.Certificate
 }
 
 // Options of an API.
@@ -76,6 +86,7 @@ type API struct {
 	streams chan struct{} // event streams under way
 	polls   chan struct{} // long polls that wait
 	strange chan struct{} // those of strangers
+	nodes   chan struct{} // those of nodes
 	drain   context.Context
 	stop    context.CancelFunc
 }
@@ -83,7 +94,7 @@ type API struct {
 // New makes an API on a service.
 func New(svc Service, o Options) *API {
 	a := &API{svc: svc, log: o.Log, mux: http.NewServeMux(), large: make(chan struct{}, largeAtOnce),
-		streams: make(chan struct{}, streamsAtOnce), polls: make(chan struct{}, pollsAtOnce), strange: make(chan struct{}, pollsAtOnce)}
+		streams: make(chan struct{}, streamsAtOnce), polls: make(chan struct{}, pollsAtOnce), strange: make(chan struct{}, pollsAtOnce), nodes: make(chan struct{}, nodesAtOnce)}
 	if a.log == nil {
 		a.log = slog.New(slog.DiscardHandler)
 	}
@@ -112,6 +123,7 @@ func New(svc Service, o Options) *API {
 	a.doors()
 	a.exits()
 	a.declarations()
+	a.link()
 	a.progress()
 	a.spec = a.document()
 	return a

@@ -168,7 +168,7 @@ func (s told) Events(c ctx, q muster.EventQuery, f func(muster.FeedEvent) error)
 	})
 }
 
-func (f *fickle) Trusted(c ctx, _, _ string) error {
+func (f *fickle) Trusted(c ctx, _ api.Proof, _ string) error {
 	select {
 	case <-f.revoked:
 		return muster.Problemf(muster.CodeUnauthenticated, "this key is not known, has expired or was revoked")

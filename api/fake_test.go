@@ -23,6 +23,9 @@ var bearers = map[string]muster.Caller{
 }
 
 func init() {
+	// These stand for certificates: a fake knows no others.
+	bearers["node"] = muster.Caller{NodeID: "n", KeyID: "kn", Scope: muster.ScopeAgent}
+	bearers["lapsed node"] = muster.Caller{NodeID: "n", KeyID: "kn", Scope: muster.ScopeAgent, Lapsed: true}
 	for _, s := range muster.Scopes {
 		bearers["key-"+string(s)] = muster.Caller{KeyID: "k" + string(s), Scope: s}
 	}
@@ -37,11 +40,11 @@ type fake struct {
 	ready error
 }
 
-func (f *fake) Authenticate(_ context.Context, bearer, _ string) (muster.Caller, error) {
-	if c, ok := bearers[bearer]; ok {
+func (f *fake) Authenticate(_ context.Context, p api.Proof, _ string) (muster.Caller, error) {
+	if c, ok := bearers[p.Bearer]; ok && p.Certificate == nil {
 		return c, nil
 	}
-	if bearer == "guesses" {
+	if p.Bearer == "guesses" {
 		p := muster.Problemf(muster.CodeTooMany, "too many failures from this address")
 		p.RetryAfter = 7
 		return muster.Caller{}, p
@@ -307,7 +310,7 @@ type seekable struct{ *bytes.Reader }
 
 func (seekable) Close() error { return nil }
 
-func (f *fake) Trusted(c ctx, _, _ string) error {
+func (f *fake) Trusted(c ctx, _ api.Proof, _ string) error {
 	<-c.Done()
 	return nil
 }
@@ -360,4 +363,18 @@ func (s session) NodeOwned(_ ctx, id string) (muster.NodeOwned, error) {
 }
 func (s session) NodeProfile(_ ctx, id string) (muster.NodeProfile, error) {
 	return answer[muster.NodeProfile](s.f, "NodeProfile", id)
+}
+func (s session) LinkCertificate(_ ctx, r muster.CertificateRequest) (muster.Certificate, error) {
+	return answer[muster.Certificate](s.f, "LinkCertificate", r)
+}
+func (s session) LinkNext(_ ctx, p muster.LinkPoll) (muster.LinkAnswer, error) {
+	return answer[muster.LinkAnswer](s.f, "LinkNext", p)
+}
+func (s session) LinkReport(_ ctx, r resource.Report) error { return s.f.note("LinkReport", r) }
+func (s session) LinkProfile(_ ctx, p muster.Profile) error { return s.f.note("LinkProfile", p) }
+func (s session) SetLinkOwned(_ ctx, o []resource.Owned) error {
+	return s.f.note("SetLinkOwned", o)
+}
+func (s session) LinkOwned(ctx) ([]resource.Owned, error) {
+	return answer[[]resource.Owned](s.f, "LinkOwned")
 }

@@ -29,3 +29,44 @@ func (a *API) declarations() {
 			return s.NodeProfile(ctx, in.ID)
 		})
 }
+
+// Limits of what a host says, in bytes: of each resource that a declaration can
+// have, some hundreds.
+const (
+	mirrorLimit  = 32 << 20
+	profileLimit = 1 << 20
+)
+
+type ownedList struct {
+	Owned []resource.Owned `json:"owned" nullable:"false"`
+}
+
+// link serves the hosts of nodes, which their certificates speak for.
+func (a *API) link() {
+	mine := may(muster.ActLink)
+	add(a, op{method: post, path: "/v1/link/certificate", id: "link-certificate", summary: "Have a host's key signed, or its certificate renewed", acts: may(muster.ActLinkCertificate), limit: loginLimit},
+		func(ctx context.Context, s Session, in *body[muster.CertificateRequest]) (muster.Certificate, error) {
+			return s.LinkCertificate(ctx, in.Body)
+		})
+	add(a, op{method: post, path: "/v1/link/next", id: "link-next", summary: "Wait for what is new for this node", acts: mine, long: true, lenient: true, limit: loginLimit},
+		func(ctx context.Context, s Session, in *body[muster.LinkPoll]) (muster.LinkAnswer, error) {
+			return s.LinkNext(ctx, in.Body)
+		})
+	do(a, op{method: post, path: "/v1/link/report", id: "link-report", summary: "Report how an apply went", acts: mine, lenient: true, limit: mirrorLimit},
+		func(ctx context.Context, s Session, in *body[resource.Report]) error {
+			return s.LinkReport(ctx, in.Body)
+		})
+	do(a, op{method: put, path: "/v1/link/profile", id: "link-profile", summary: "Say what the machine is", acts: mine, lenient: true, limit: profileLimit},
+		func(ctx context.Context, s Session, in *body[muster.Profile]) error {
+			return s.LinkProfile(ctx, in.Body)
+		})
+	do(a, op{method: put, path: "/v1/link/owned", id: "link-set-owned", summary: "Mirror what the host answers for, whole", acts: mine, lenient: true, limit: mirrorLimit},
+		func(ctx context.Context, s Session, in *body[ownedList]) error {
+			return s.SetLinkOwned(ctx, in.Body.Owned)
+		})
+	add(a, op{method: get, path: "/v1/link/owned", id: "link-owned", summary: "Give the mirror back to a host that lost its store", acts: mine},
+		func(ctx context.Context, s Session, _ *nothing) (ownedList, error) {
+			owned, err := s.LinkOwned(ctx)
+			return ownedList{owned}, err
+		})
+}

@@ -47,6 +47,7 @@ type everything interface {
 	muster.Fleet
 	muster.ForBooter
 	muster.ForHost
+	muster.ForLink
 	muster.Accounts
 }
 
@@ -212,6 +213,12 @@ var questions = []question{
 	q1("NodeReport", "viewer", everything.NodeReport),
 	q1("NodeOwned", "viewer", everything.NodeOwned),
 	q1("NodeProfile", "viewer", everything.NodeProfile),
+	q1("LinkCertificate", "key-agent", everything.LinkCertificate),
+	q1("LinkNext", "node", everything.LinkNext),
+	q1("LinkReport", "node", none(everything.LinkReport)),
+	q1("LinkProfile", "node", none(everything.LinkProfile)),
+	q1("SetLinkOwned", "node", none(everything.SetLinkOwned)),
+	q0("LinkOwned", "node", everything.LinkOwned),
 	q0("RaiseNode", "key-full", func(e everything, c context.Context) (muster.Node, error) {
 		return e.RaiseNode(c, "n", "graceful_remove")
 	}),

@@ -33,6 +33,9 @@ const (
 // booters and people from waiting.
 const pollsAtOnce = 4096
 
+// nodesAtOnce is how many nodes may wait for what is new, each with one request.
+const nodesAtOnce = 16384
+
 // bodyTimeout bounds how long a JSON body may take to arrive.
 const bodyTimeout = 30 * time.Second
 
@@ -43,6 +46,7 @@ type op struct {
 	acts         []muster.Action
 	limit        int64 // of the body; 0: bodyLimit
 	long         bool  // a long poll
+	lenient      bool  // what a newer host says beside what is known here is not looked at
 	status       int   // of success; 0: 200, or 204 without a body
 	body         string
 }
@@ -67,6 +71,8 @@ func (o op) operation() huma.Operation {
 		BodyReadTimeout: bodyTimeout,
 		Metadata:        map[string]any{actionsKey: o.acts, longKey: o.long},
 		Extensions:      map[string]any{actionsKey: o.acts},
+
+		SkipValidateBody: o.lenient,
 	}
 	if !mayAny(muster.Caller{}, o.acts) {
 		h.Security = []map[string][]string{{"bearer": {}}}
@@ -134,7 +140,10 @@ func (a *API) untilDrained(ctx context.Context) (context.Context, context.Cancel
 }
 
 // A held bearer is what a request came with, for those who wait.
-type held struct{ bearer, source string }
+type held struct {
+	proof  Proof
+	source string
+}
 
 type heldKey struct{}
 
@@ -150,7 +159,7 @@ func (a *API) whileTrusted(ctx context.Context) (context.Context, context.Cancel
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := a.svc.Trusted(ctx, h.bearer, h.source); err != nil {
+		if err := a.svc.Trusted(ctx, h.proof, h.source); err != nil {
 			cancel(lostTrust{err})
 		}
 	}()
@@ -181,20 +190,20 @@ func (a *API) admit(ctx huma.Context, next func(huma.Context)) {
 	acts, _ := ctx.Operation().Metadata[actionsKey].([]muster.Action)
 	caller := muster.Caller{Source: source(ctx.RemoteAddr())}
 	if !mayAny(caller, acts) {
-		bearer, ok := bearerOf(ctx.Header("Authorization"))
+		proof, ok := proofOf(ctx)
 		if !ok {
 			a.refuse(ctx, muster.Problemf(muster.CodeUnauthenticated,
-				"this takes an operator's token or an API key: Authorization: Bearer …"))
+				"this takes an operator's token or an API key (Authorization: Bearer …), or the certificate of a node"))
 			return
 		}
-		c, err := a.svc.Authenticate(ctx.Context(), bearer, caller.Source)
+		c, err := a.svc.Authenticate(ctx.Context(), proof, caller.Source)
 		if err != nil {
 			a.refuse(ctx, (*muster.Problem)(a.problemOf(ctx.Context(), err)))
 			return
 		}
 		c.Source = caller.Source
 		caller = c
-		ctx = huma.WithValue(ctx, heldKey{}, held{bearer, caller.Source})
+		ctx = huma.WithValue(ctx, heldKey{}, held{proof, caller.Source})
 	}
 	if q, ok := ctx.Context().Value(askedKey{}).(*asked); ok {
 		q.caller = caller
@@ -225,6 +234,8 @@ func (a *API) place(ctx huma.Context, caller muster.Caller) (leave func(), p *mu
 		return nil, muster.Problemf(muster.CodeTooLarge, "%s", sentence(http.StatusRequestEntityTooLarge, ""))
 	case takesJSON(ctx.Operation()) && stranger && limit > largeBody && (size < 0 || size > largeBody):
 		room, why = a.large, "too many large requests at once; come again"
+	case long && caller.NodeID != "":
+		room = a.nodes
 	case !long || !waits(ctx.Query("wait")):
 		return func() {}, nil
 	case stranger:
@@ -267,6 +278,12 @@ func reach(c muster.Caller) string {
 	if c.Operator != "" {
 		return "an operator with role " + string(c.Role)
 	}
+	if c.Lapsed {
+		return "a node whose certificate has expired, which has it renewed first,"
+	}
+	if c.NodeID != "" {
+		return "a node"
+	}
 	return "an API key of scope " + string(c.Scope)
 }
 
@@ -279,6 +296,18 @@ func (a *API) refuse(ctx huma.Context, p *muster.Problem) {
 	ctx.SetHeader("Content-Type", "application/problem+json")
 	ctx.SetStatus(p.Status)
 	_ = a.huma.Marshal(ctx.BodyWriter(), "application/json", p) // the peer may be gone
+}
+
+// proofOf is what a request comes with. A token counts before a certificate:
+// whoever sends one means it.
+func proofOf(ctx huma.Context) (Proof, bool) {
+	if bearer, ok := bearerOf(ctx.Header("Authorization")); ok {
+		return Proof{Bearer: bearer}, true
+	}
+	if t := ctx.TLS(); t != nil && len(t.PeerCertificates) > 0 {
+		return Proof{Certificate: t.PeerCertificates[0]}, true
+	}
+	return Proof{}, false
 }
 
 func bearerOf(header string) (string, bool) {

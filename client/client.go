@@ -34,6 +34,7 @@ const (
 type Client struct {
 	url   string
 	token string
+	pair  bool // it has a certificate of its own
 	http  *http.Client
 	// Pause waits between tries; tests replace it. It returns early when ctx ends.
 	Pause func(ctx context.Context, d time.Duration)
@@ -61,7 +62,7 @@ func New(rawURL, token string, t Trust) (*Client, error) {
 		ForceAttemptHTTP2:     true,
 	}
 	return &Client{
-		url: strings.TrimSuffix(rawURL, "/"), token: token, Pause: pause,
+		url: strings.TrimSuffix(rawURL, "/"), token: token, pair: t.Pair != nil, Pause: pause,
 		http: &http.Client{
 			Transport: transport,
 			// A token goes nowhere but where it was meant to go.
@@ -97,7 +98,7 @@ type call struct {
 	wait         time.Duration // what the server may take on purpose
 	stream       io.Reader     // instead of in
 	once         bool          // never repeat, although it reads like a safe one
-	paired       bool          // the certificate says who asks
+	paired       bool          // the certificate says who asks, where there is one
 }
 
 // do makes a call and decodes the answer. What is safe is tried again; what is
@@ -171,7 +172,7 @@ func (c *Client) send(ctx context.Context, k call, body io.Reader, size int64) (
 	case body != nil:
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if c.token != "" && !k.paired {
+	if c.token != "" && !(k.paired && c.pair) {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
 	resp, err := c.http.Do(req)

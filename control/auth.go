@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"muster.internal"
+	"muster.internal/api"
 	"muster.internal/lifecycle"
 	"muster.internal/store"
 )
@@ -15,9 +16,9 @@ import (
 // is judged, so that one that is right is never refused for its neighbours:
 // only what fails is counted, and told to wait. That gives guessers nothing, for
 // a secret is 256 random bits, and costs a hash and a look at one row.
-func (c *Control) Authenticate(ctx context.Context, bearer, source string) (muster.Caller, error) {
+func (c *Control) Authenticate(ctx context.Context, proof api.Proof, source string) (muster.Caller, error) {
 	now := c.now()
-	caller, err := c.whose(ctx, now, bearer, source)
+	caller, err := c.whose(ctx, now, proof, source)
 	if muster.IsCode(err, muster.CodeUnauthenticated) {
 		err = c.secrets.fail(now, source, err)
 	}
@@ -26,7 +27,11 @@ func (c *Control) Authenticate(ctx context.Context, bearer, source string) (must
 
 // whose finds who speaks with a secret. Sources that fail too often share a few
 // places at the store: they must not keep the others from it.
-func (c *Control) whose(ctx context.Context, now time.Time, bearer, source string) (muster.Caller, error) {
+func (c *Control) whose(ctx context.Context, now time.Time, proof api.Proof, source string) (muster.Caller, error) {
+	if proof.Certificate != nil {
+		return c.whoseCertificate(ctx, now, proof.Certificate, source)
+	}
+	bearer := proof.Bearer
 	if caller, ok := c.keys.get(ctx, now, bearer); ok {
 		caller.Source = source
 		return caller, nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"muster.internal"
+	"muster.internal/api"
 	"muster.internal/lifecycle"
 	"muster.internal/store"
 )
@@ -60,7 +61,7 @@ func TestRevokedAtOnce(t *testing.T) {
 	} {
 		k := newKey(t, c, muster.NewKey{Scope: muster.ScopeBooter})
 		for range 3 {
-			if _, err := c.Authenticate(t.Context(), k.Secret, "192.0.2.1"); err != nil {
+			if _, err := c.Authenticate(t.Context(), api.Proof{Bearer: k.Secret}, "192.0.2.1"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -70,7 +71,7 @@ func TestRevokedAtOnce(t *testing.T) {
 		if err := revoke(k.ID); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.Authenticate(t.Context(), k.Secret, "192.0.2.1"); !muster.IsCode(err, muster.CodeUnauthenticated) {
+		if _, err := c.Authenticate(t.Context(), api.Proof{Bearer: k.Secret}, "192.0.2.1"); !muster.IsCode(err, muster.CodeUnauthenticated) {
 			t.Errorf("revoked %s: %v", name, err)
 		}
 	}
@@ -110,11 +111,11 @@ func TestExpiredKey(t *testing.T) {
 	c, now := opened(t)
 	k := newKey(t, c, muster.NewKey{Scope: muster.ScopeFull, ExpiresIn: 60})
 	*now = now.Add(59 * time.Second)
-	if _, err := c.Authenticate(t.Context(), k.Secret, ""); err != nil {
+	if _, err := c.Authenticate(t.Context(), api.Proof{Bearer: k.Secret}, ""); err != nil {
 		t.Fatal(err)
 	}
 	*now = now.Add(time.Second + cacheAge)
-	if _, err := c.Authenticate(t.Context(), k.Secret, ""); !muster.IsCode(err, muster.CodeUnauthenticated) {
+	if _, err := c.Authenticate(t.Context(), api.Proof{Bearer: k.Secret}, ""); !muster.IsCode(err, muster.CodeUnauthenticated) {
 		t.Errorf("%v", err)
 	}
 }
@@ -124,13 +125,13 @@ func TestCacheNeedsTheStore(t *testing.T) {
 	c, now := opened(t)
 	k := newKey(t, c, muster.NewKey{Scope: muster.ScopeFull})
 	for range 2 {
-		if _, err := c.Authenticate(t.Context(), k.Secret, ""); err != nil {
+		if _, err := c.Authenticate(t.Context(), api.Proof{Bearer: k.Secret}, ""); err != nil {
 			t.Fatal(err)
 		}
 	}
 	c.store.Close()
 	*now = now.Add(cacheLag)
-	if caller, err := c.Authenticate(t.Context(), k.Secret, ""); err == nil {
+	if caller, err := c.Authenticate(t.Context(), api.Proof{Bearer: k.Secret}, ""); err == nil {
 		t.Errorf("believed %v without a store", caller)
 	}
 }
@@ -141,19 +142,19 @@ func TestGuessesAreLimited(t *testing.T) {
 	guess := k.Secret[:len(k.Secret)-4] + "AAAA"
 	var err error
 	for range 11 {
-		_, err = c.Authenticate(t.Context(), guess, "192.0.2.66")
+		_, err = c.Authenticate(t.Context(), api.Proof{Bearer: guess}, "192.0.2.66")
 	}
 	if !muster.IsCode(err, muster.CodeTooMany) {
 		t.Fatalf("after 11 guesses: %v", err)
 	}
-	if _, err := c.Authenticate(t.Context(), k.Secret, "192.0.2.1"); err != nil {
+	if _, err := c.Authenticate(t.Context(), api.Proof{Bearer: k.Secret}, "192.0.2.1"); err != nil {
 		t.Errorf("elsewhere: %v", err)
 	}
-	if _, err := c.Authenticate(t.Context(), k.Secret, "192.0.2.66"); err != nil {
+	if _, err := c.Authenticate(t.Context(), api.Proof{Bearer: k.Secret}, "192.0.2.66"); err != nil {
 		t.Errorf("a secret known to be right is refused for its neighbours: %v", err)
 	}
 	*now = now.Add(time.Minute)
-	if _, err = c.Authenticate(t.Context(), guess, "192.0.2.66"); !muster.IsCode(err, muster.CodeUnauthenticated) {
+	if _, err = c.Authenticate(t.Context(), api.Proof{Bearer: guess}, "192.0.2.66"); !muster.IsCode(err, muster.CodeUnauthenticated) {
 		t.Errorf("a minute later: %v", err)
 	}
 }
@@ -205,7 +206,7 @@ func TestOffline(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if who, err := c.Authenticate(t.Context(), k.Secret, ""); err != nil || who.Scope != muster.ScopeBooter {
+	if who, err := c.Authenticate(t.Context(), api.Proof{Bearer: k.Secret}, ""); err != nil || who.Scope != muster.ScopeBooter {
 		t.Errorf("%v %v", who, err)
 	}
 	first := strings.Fields(strings.SplitN(printed.String(), "password ", 2)[1])[0]

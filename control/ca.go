@@ -91,9 +91,21 @@ func (a *Authority) Fingerprint() string {
 // so that a client can pin the CA by its fingerprint alone.
 func (a *Authority) Config() *tls.Config {
 	return &tls.Config{
-		MinVersion:     tls.VersionTLS13,
+		MinVersion: tls.VersionTLS13,
+		// Nodes show a certificate of ours, which is looked at with each request:
+		// one that has expired is still good for another. The names of the CA keep
+		// browsers from asking people for theirs.
+		ClientAuth:     tls.RequestClientCert,
+		ClientCAs:      a.pool(),
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return a.certificate() },
 	}
+}
+
+// pool holds the CA alone.
+func (a *Authority) pool() *x509.CertPool {
+	p := x509.NewCertPool()
+	p.AddCert(a.cert)
+	return p
 }
 
 func (a *Authority) load() error {

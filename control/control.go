@@ -77,6 +77,8 @@ type Control struct {
 	doors      *guard        // registrations, which anybody may ask for
 	hashing    chan struct{} // passwords being checked
 	hub        *hub          // of who follows events
+	watch      *watch        // of nodes that wait
+	presence   *presence     // of nodes that are linked
 	url        string
 
 	server *server // nil until Start
@@ -124,7 +126,7 @@ func Open(ctx context.Context, cfg Config) (*Control, error) {
 		tokens: newGuard("wrong enrolment tokens", pace{6 * time.Second, 10}, pace{time.Second / 20, 200}),
 		doors:  newGuard("registrations", pace{time.Second / 2, 200}, pace{time.Second / 50, 2000}),
 	}
-	c.hub = newHub(c)
+	c.hub, c.watch, c.presence = newHub(c), newWatch(c), &presence{nodes: map[string]*present{}}
 	if err := c.open(ctx); err != nil {
 		c.Close()
 		return nil, err
@@ -254,10 +256,11 @@ func (c *Control) Close() error {
 			c.server.stop()
 		}
 		c.hub.close()
+		c.watch.close()
 		if c.store != nil {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 			defer cancel()
-			c.closed = errors.Join(c.store.FlushSeen(ctx, c.now()), c.store.Close())
+			c.closed = errors.Join(c.store.FlushSeen(ctx, c.now()), c.KeepLinks(ctx), c.store.Close())
 		}
 		for _, l := range c.locks {
 			c.closed = errors.Join(c.closed, l.release())

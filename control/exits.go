@@ -6,11 +6,14 @@ import (
 	"time"
 
 	"muster.internal"
+	"muster.internal/api"
 	"muster.internal/lifecycle"
 )
 
 func (s session) Node(ctx context.Context, nodeID string) (muster.NodeDetail, error) {
-	return s.store.Node(ctx, nodeID)
+	d, err := s.store.Node(ctx, nodeID)
+	s.presence.show(s.now(), &d.Node)
+	return d, err
 }
 
 func (s session) RaiseNode(ctx context.Context, nodeID string, e muster.Event) (muster.Node, error) {
@@ -90,14 +93,14 @@ func (s session) ChangePassword(ctx context.Context, c muster.PasswordChange) er
 
 // Trusted implements api.Service. It looks again after every change, so what is
 // open ends with its caller's key.
-func (c *Control) Trusted(ctx context.Context, bearer, source string) error {
+func (c *Control) Trusted(ctx context.Context, proof api.Proof, source string) error {
 	for {
 		// What is seen now covers everything up to this position.
 		head, err := c.store.Head(ctx)
 		if err != nil {
 			return err
 		}
-		_, err = c.whose(ctx, c.now(), bearer, source) // was right once: no guess
+		_, err = c.whose(ctx, c.now(), proof, source) // was right once: no guess
 		if ctx.Err() != nil {
 			return nil
 		}

@@ -50,7 +50,13 @@ func (s session) DeleteRegistration(ctx context.Context, serverUUID string) erro
 	return s.store.DeleteRegistration(ctx, s.now(), s.by, uuid)
 }
 
-func (s session) Nodes(ctx context.Context) ([]muster.Node, error) { return s.store.Nodes(ctx) }
+func (s session) Nodes(ctx context.Context) ([]muster.Node, error) {
+	ns, err := s.store.Nodes(ctx)
+	for i := range ns {
+		s.presence.show(s.now(), &ns[i])
+	}
+	return ns, err
+}
 
 // ApproveCode counts wrong codes by where they come from, and in all: a code is
 // 30 bits, and lives for an hour. Whoever approved one before, from there, is

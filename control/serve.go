@@ -136,6 +136,9 @@ func (c *Control) clocks(ctx context.Context) {
 			if err := c.store.FlushSeen(ctx, c.now()); err != nil && ctx.Err() == nil {
 				c.log.Warn("when machines were last heard could not be written; it is kept", "error", err)
 			}
+			if err := c.KeepLinks(ctx); err != nil && ctx.Err() == nil {
+				c.log.Warn("which nodes are linked could not be written; it is kept", "error", err)
+			}
 		}
 	}
 }

@@ -22,6 +22,9 @@ INSERT INTO declarations (node_id, generation, declared_at, declared_by, digest,
 	oldDeclarations = define("declarations/forget", `DELETE FROM declarations WHERE node_id = $1 AND generation <= $2`)
 )
 
+// ActionDeclare is how the audit calls it.
+const ActionDeclare = "declare"
+
 // declarationsKept is how many of a node's declarations stay, for whoever has to
 // find out what it was told before.
 const declarationsKept = 10
@@ -101,7 +104,7 @@ func (s *Store) Declare(ctx context.Context, now time.Time, by muster.Caller, no
 		if _, err := t.exec(oldDeclarations, nodeID, next-declarationsKept); err != nil {
 			return err
 		}
-		_, err = t.record("declare", nodeSubject(nodeID), declaredDetail(d, next, sum[:]))
+		_, err = t.record(ActionDeclare, nodeSubject(nodeID), declaredDetail(d, next, sum[:]))
 		return err
 	})
 	return out, err

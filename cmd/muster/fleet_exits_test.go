@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	muster "muster.internal"
+	"muster.internal/api"
 	"muster.internal/lifecycle"
 )
 
@@ -178,7 +179,7 @@ func (m *memory) ChangePassword(_ context.Context, c muster.PasswordChange) erro
 	return m.up()
 }
 
-func (f farEnd) Trusted(ctx context.Context, _, _ string) error {
+func (f farEnd) Trusted(ctx context.Context, _ api.Proof, _ string) error {
 	<-ctx.Done()
 	return nil
 }

@@ -125,8 +125,8 @@ func (m *memory) dial(c connection) (fleet, error) {
 // farEnd puts the same fleet behind the API.
 type farEnd struct{ m *memory }
 
-func (f farEnd) Authenticate(_ context.Context, bearer, _ string) (muster.Caller, error) {
-	if bearer != goodKey {
+func (f farEnd) Authenticate(_ context.Context, p api.Proof, _ string) (muster.Caller, error) {
+	if p.Bearer != goodKey {
 		return muster.Caller{}, muster.Problemf(muster.CodeUnauthenticated, "the key is not known")
 	}
 	return muster.Caller{Operator: "admin", Role: muster.Admin}, nil
@@ -137,6 +137,7 @@ func (f farEnd) As(muster.Caller) api.Session {
 		*memory
 		muster.ForBooter
 		muster.ForHost
+		muster.ForLink
 	}{memory: f.m, ForBooter: withImages{m: f.m}}
 }
 

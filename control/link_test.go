@@ -1,0 +1,185 @@
+package control_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"testing"
+	"time"
+
+	"muster.internal"
+	"muster.internal/client"
+	"muster.internal/resource"
+)
+
+// A hosted is a node's host with a key pair and certificate of its own.
+type hosted struct {
+	node, uuid, key string
+	private         *ecdsa.PrivateKey
+	pair            tls.Certificate
+	c               *client.Client
+}
+
+// host takes a machine to a node, and has its key signed.
+func (p *place) host(n int) *hosted {
+	p.Helper()
+	m := p.bare(n)
+	b := m.opened(m.approved().Epoch)
+	p.ok(m.complete(b))
+	h := &hosted{uuid: m.uuid, key: b.APIKey}
+	var err error
+	h.private, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	p.ok(err)
+	cert := must(p, func(ctx context.Context) (muster.Certificate, error) {
+		return p.anyone.WithToken(h.key).LinkCertificate(ctx, muster.CertificateRequest{CSR: h.csr(p)})
+	})
+	h.node = cert.NodeID
+	h.take(p, cert)
+	return h
+}
+
+func (h *hosted) csr(p *place) string {
+	p.Helper()
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, h.private)
+	p.ok(err)
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}))
+}
+
+// take uses a certificate from now on.
+func (h *hosted) take(p *place, cert muster.Certificate) {
+	p.Helper()
+	block, _ := pem.Decode([]byte(cert.Certificate))
+	h.pair = tls.Certificate{Certificate: [][]byte{block.Bytes}, PrivateKey: h.private}
+	var err error
+	h.c, err = client.New(p.c.URL(), "", client.Trust{CA: p.c.CA(), Pair: &h.pair})
+	p.ok(err)
+	p.Cleanup(h.c.Close)
+}
+
+const planted = "a planted secret of a file"
+
+func told(p *place, motd string) resource.Declaration {
+	p.Helper()
+	d, err := resource.Parse("test", []byte(`{"resources":[{"file":{"path":"/etc/motd","content":"`+motd+`"}},{"file":{"path":"/etc/key","content":"`+planted+`","secret":true}}]}`))
+	p.ok(err)
+	return d
+}
+
+func (p *place) declare(node, motd string) muster.NodeDeclaration {
+	p.Helper()
+	return must(p, func(ctx context.Context) (muster.NodeDeclaration, error) {
+		return p.full.Declare(ctx, node, told(p, motd))
+	})
+}
+
+func (h *hosted) next(p *place, holds int64) (muster.LinkAnswer, error) {
+	return h.c.LinkNext(p.Context(), muster.LinkPoll{Holds: holds, Version: "1", Capability: 1, BootID: "b"})
+}
+
+// TestLink: over TLS, with certificates, from the first key to the revocation.
+func TestLink(t *testing.T) {
+	engines(t, func(p *place) {
+		p.content()
+		p.keep(planted)
+		a, b, c := p.host(1), p.host(2), p.host(3)
+		for i := range 3 { // away all the while
+			p.declare(a.node, string(rune('a'+i)))
+		}
+		n, err := a.next(p, 0)
+		p.ok(err)
+		if n.Generation != 3 || n.Declaration == nil || n.Declaration.Resources[0].File.Content != "c" || n.Declaration.Resources[1].File.Content != planted {
+			p.Fatalf("the newest: %+v", n)
+		}
+		// What is declared while it waits comes at once; the other one's does not.
+		got := make(chan muster.LinkAnswer, 1)
+		go func() {
+			n, err := a.next(p, 3)
+			if err != nil {
+				p.Error(err)
+			}
+			got <- n
+		}()
+		p.head()
+		p.declare(b.node, "not for a")
+		p.declare(a.node, "d")
+		if n := <-got; n.Generation != 4 || n.Declaration == nil || n.Declaration.Resources[0].File.Content != "d" {
+			p.Fatalf("while it waited: %+v", n)
+		}
+		nodes := must(p, func(ctx context.Context) ([]muster.Node, error) { return p.admin.Nodes(ctx) })
+		for _, n := range nodes {
+			if is := n.Link != nil && n.Link.Linked; is != (n.ID == a.node) {
+				p.Errorf("node %s is linked: %v", n.ID, is)
+			}
+		}
+		p.ok(b.c.SetLinkOwned(p.Context(), []resource.Owned{{Ref: "file:/etc/b", Origin: resource.OriginCreated, Since: p.clock()}}))
+		if o, err := a.c.LinkOwned(p.Context()); err != nil || len(o) != 0 {
+			p.Errorf("a reads %+v, %v", o, err)
+		}
+		// The agent key alone is not enough, and a certificate is good for the link alone.
+		p.refused(p.anyone.WithToken(a.key).LinkReport(p.Context(), resource.Report{}), muster.CodeUnauthenticated)
+		_, err = a.c.Nodes(p.Context())
+		p.refused(err, muster.CodeForbidden)
+		p.forged(a)
+		// A revocation cuts what waits.
+		ended := make(chan error, 1)
+		go func() { _, err := a.next(p, 4); ended <- err }()
+		p.head()
+		began := time.Now()
+		must(p, func(ctx context.Context) (muster.Registration, error) {
+			return p.admin.RaiseRegistration(ctx, a.uuid, "disable")
+		})
+		p.refused(<-ended, muster.CodeUnauthenticated)
+		p.Logf("cut after %v", time.Since(began).Round(time.Millisecond))
+		must(p, func(ctx context.Context) (muster.NodeDetail, error) {
+			return p.admin.ExpungeNode(ctx, b.node, muster.Expunge{Confirm: "SN-0002", Reason: "stolen"})
+		})
+		_, err = b.next(p, 0)
+		p.refused(err, muster.CodeGone)
+		es := must(p, func(ctx context.Context) ([]muster.AuditEntry, error) {
+			return p.admin.Audit(ctx, muster.AuditFilter{})
+		})
+		for _, e := range es {
+			p.searched("the audit", string(e.Detail))
+		}
+		p.searched("the log", p.log.String())
+		p.lapses(c)
+	})
+}
+
+// forged: a certificate of another authority, with the same names.
+func (p *place) forged(a *hosted) {
+	p.Helper()
+	ours, _ := pem.Decode(p.c.CA())
+	like, err := x509.ParseCertificate(ours.Bytes)
+	p.ok(err)
+	like.PublicKey = nil // of the same name, with another key
+	real, err := x509.ParseCertificate(a.pair.Certificate[0])
+	p.ok(err)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	p.ok(err)
+	der, err := x509.CreateCertificate(rand.Reader, real, like, &a.private.PublicKey, key)
+	p.ok(err)
+	c, err := client.New(p.c.URL(), "", client.Trust{CA: p.c.CA(), Pair: &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: a.private}})
+	p.ok(err)
+	defer c.Close()
+	_, err = c.LinkOwned(p.Context())
+	p.refused(err, muster.CodeUnauthenticated)
+}
+
+// lapses: a certificate whose time is over is good for the next one alone.
+func (p *place) lapses(h *hosted) {
+	p.Helper()
+	p.advance(muster.CertificateLife + time.Hour)
+	_, err := h.c.LinkOwned(p.Context())
+	p.refused(err, muster.CodeForbidden)
+	cert := must(p, func(ctx context.Context) (muster.Certificate, error) {
+		return h.c.LinkCertificate(ctx, muster.CertificateRequest{CSR: h.csr(p)})
+	})
+	h.take(p, cert)
+	_, err = h.c.LinkOwned(p.Context())
+	p.ok(err)
+}

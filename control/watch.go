@@ -1,0 +1,107 @@
+package control
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"muster.internal"
+	"muster.internal/store"
+)
+
+// A watch reads the change feed once for all nodes that wait in this process,
+// and wakes those that a change is about. It runs while any waits.
+type watch struct {
+	c *Control
+
+	mu      sync.Mutex
+	waiting map[string]map[chan struct{}]struct{} // by node
+	stop    context.CancelFunc
+	work    sync.WaitGroup
+}
+
+func newWatch(c *Control) *watch {
+	return &watch{c: c, waiting: map[string]map[chan struct{}]struct{}{}}
+}
+
+// join waits for changes of a node. Look at the store after joining: what came
+// before is not told.
+func (w *watch) join(ctx context.Context, node string) (news <-chan struct{}, leave func(), err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.waiting) == 0 {
+		pos, err := w.c.store.Head(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		var running context.Context
+		running, w.stop = context.WithCancel(context.Background())
+		w.work.Go(func() { w.run(running, pos) })
+	}
+	ch := make(chan struct{}, 1)
+	if w.waiting[node] == nil {
+		w.waiting[node] = map[chan struct{}]struct{}{}
+	}
+	w.waiting[node][ch] = struct{}{}
+	return ch, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.waiting[node], ch)
+		if len(w.waiting[node]) == 0 {
+			delete(w.waiting, node)
+		}
+		if len(w.waiting) == 0 {
+			w.stop()
+		}
+	}, nil
+}
+
+// close waits until it runs no more; nobody may wait any longer.
+func (w *watch) close() {
+	w.mu.Lock()
+	if w.stop != nil {
+		w.stop()
+	}
+	w.mu.Unlock()
+	w.work.Wait()
+}
+
+func (w *watch) run(ctx context.Context, pos int64) {
+	for ctx.Err() == nil {
+		changed := w.c.store.Changed()
+		entries, err := w.c.store.Audit(ctx, muster.AuditFilter{After: pos, Limit: eventPage})
+		if err != nil {
+			if ctx.Err() == nil {
+				w.c.log.Warn("waiting nodes cannot be told what is new; trying again", "error", err)
+				pauseFor(ctx, time.Second)
+			}
+			continue
+		}
+		for _, e := range entries {
+			pos = e.Seq
+			if id, of := strings.CutPrefix(e.Subject, "node/"); of && e.Action == store.ActionDeclare {
+				w.wake(id)
+			}
+		}
+		if len(entries) == eventPage {
+			continue
+		}
+		select {
+		case <-changed:
+		case <-w.c.store.Elsewhere():
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (w *watch) wake(node string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for ch := range w.waiting[node] {
+		select {
+		case ch <- struct{}{}:
+		default: // it is told already
+		}
+	}
+}
