@@ -120,7 +120,7 @@ func TestLink(t *testing.T) {
 			p.Errorf("a reads %+v, %v", o, err)
 		}
 		// The agent key alone is not enough, and a certificate is good for the link alone.
-		p.refused(p.anyone.WithToken(a.key).LinkReport(p.Context(), resource.Report{}), muster.CodeUnauthenticated)
+		p.refused(p.anyone.WithToken(a.key).LinkReport(p.Context(), resource.Report{}), muster.CodeForbidden)
 		_, err = a.c.Nodes(p.Context())
 		p.refused(err, muster.CodeForbidden)
 		p.forged(a)
