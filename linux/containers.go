@@ -276,6 +276,10 @@ func (e *engine) run(i *instance, what string, query url.Values) error {
 			restarts = now.RestartCount
 		}
 		if !now.running() || now.RestartCount > restarts {
+			if now.State.ExitCode == 0 { // Podman says that it has ended before it says how
+				time.Sleep(containerSettle / 2)
+				_ = e.call("GET", "/containers/"+i.ID+"/json", nil, nil, &now)
+			}
 			return fmt.Errorf("container %s was started, and its program ended at once with exit status %d; the runtime's logs command tells what it said", name, now.State.ExitCode)
 		}
 		if time.Now().After(until) {

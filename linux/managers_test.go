@@ -86,6 +86,9 @@ func offerRPM(t *testing.T, version string) {
 	sh(t, "rpmbuild -bb --define '_topdir /opt/build' --define '_rpmdir /opt/repo' /opt/spec && createrepo_c -q /opt/repo")
 }
 
+// offered counts what was offered to pacman.
+var offered int
+
 func offerPacman(t *testing.T, version string) {
 	t.Helper()
 	info := fmt.Sprintf("pkgname = muster-test\npkgbase = muster-test\npkgver = %s-1\npkgdesc = a test\nurl = none\nbuilddate = 1\npackager = nobody\nsize = 0\narch = any\nlicense = none\n", version)
@@ -93,6 +96,11 @@ func offerPacman(t *testing.T, version string) {
 	archive(t, "/opt/arch/"+file, ".PKGINFO", info)
 	desc := fmt.Sprintf("%%FILENAME%%\n%s\n\n%%NAME%%\nmuster-test\n\n%%BASE%%\nmuster-test\n\n%%VERSION%%\n%s-1\n\n%%ARCH%%\nany\n\n", file, version)
 	archive(t, "/opt/arch/test.db", "muster-test-"+version+"-1/desc", desc)
+	// pacman fetches a list again only when its time, in seconds, is later.
+	offered++
+	if err := os.Chtimes("/opt/arch/test.db", time.Time{}, time.Now().Add(time.Duration(offered)*time.Minute)); err != nil {
+		t.Fatal(err)
+	}
 	conf := "[options]\nArchitecture = auto\nSigLevel = Never\nCheckSpace\n[test]\nServer = file:///opt/arch\n"
 	os.WriteFile("/opt/pacman.conf", []byte(conf), 0o644)
 	sh(t, "touch /etc/pacman.conf && { mountpoint -q /etc/pacman.conf || mount --bind /opt/pacman.conf /etc/pacman.conf; }; mkdir -p /var/lib/pacman/local /var/lib/pacman/sync /var/cache/pacman/pkg")
