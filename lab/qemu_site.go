@@ -312,7 +312,7 @@ func (s *Site) WaitRegistration(ctx context.Context, m *Machine, what string, wa
 // Surveyed waits until an approval can be offered.
 func (s *Site) Surveyed(ctx context.Context, m *Machine) (muster.Registration, error) {
 	return s.WaitRegistration(ctx, m, "waits for its setup, with its disks surveyed", func(r muster.Registration) bool {
-		return r.State == muster.AwaitingSetup && r.SurveyedAt != nil
+		return r.State == muster.AwaitingSetup && r.SurveyedAt != nil && r.Away == "" // the survey may be one of an earlier boot
 	})
 }
 
