@@ -114,6 +114,8 @@ type Version struct {
 	// PEM, its fingerprint is what tokens carry.
 	URL string `json:"url,omitempty"`
 	CA  string `json:"ca,omitempty"`
+	// Time is what the control plane's clock says: its certificates go by it.
+	Time *time.Time `json:"time,omitempty"`
 }
 
 // ForBooter is what a booter asks of the control plane. Two keys of different

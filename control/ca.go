@@ -194,7 +194,9 @@ func (a *Authority) certificate() (*tls.Certificate, error) {
 }
 
 func (a *Authority) good(c *tls.Certificate) bool {
-	return c != nil && c.Leaf != nil && a.now().Before(c.Leaf.NotAfter.Add(-renewAt)) &&
+	now := a.now()
+	return c != nil && c.Leaf != nil && now.Before(c.Leaf.NotAfter.Add(-renewAt)) &&
+		!now.Before(c.Leaf.NotBefore) && // made while the clock was ahead
 		c.Leaf.CheckSignatureFrom(a.cert) == nil && slices.Equal(namesOf(c.Leaf), a.names)
 }
 

@@ -65,6 +65,10 @@ func TestRenewsWhileRunning(t *testing.T) {
 	if err != nil || before.Leaf.SerialNumber.Cmp(after.Leaf.SerialNumber) == 0 {
 		t.Errorf("not renewed: %v", err)
 	}
+	now = now.Add(-300 * 24 * time.Hour) // it was ahead, and is set right: nobody would believe that certificate for months
+	if again, err := a.Config().GetCertificate(nil); err != nil || now.Before(again.Leaf.NotBefore) {
+		t.Errorf("good from %v on, and it is %v (%v)", again.Leaf.NotBefore, now, err)
+	}
 }
 
 func TestLostKeyIsNotReplaced(t *testing.T) {

@@ -299,5 +299,6 @@ type session struct {
 }
 
 func (s session) Version(context.Context) (muster.Version, error) {
-	return muster.Version{Version: muster.Build, Capability: muster.Capability, URL: s.url, CA: string(s.authority.PEM())}, nil
+	now := s.now().UTC()
+	return muster.Version{Time: &now, Version: muster.Build, Capability: muster.Capability, URL: s.url, CA: string(s.authority.PEM())}, nil
 }

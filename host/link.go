@@ -61,11 +61,15 @@ type Link interface {
 // ErrRetired means that the node owns nothing more and has no identity.
 var ErrRetired = errors.New("this machine was retired: it owns nothing any more, and is no node")
 
+// ErrReplaced means that the machine was enrolled anew while this ran: it has
+// another credential by now, and is to live by that.
+var ErrReplaced = errors.New("this machine was enrolled anew")
+
 // Linked is the life of a node that is told what to be. It reconciles when it
 // starts, with every declaration, every ten minutes and when the control plane
 // is there again; whether that is there or not makes no difference to what it
 // holds. A refused credential changes nothing on it, for ever. It ends only when
-// it is told to, or with ErrRetired.
+// it is told to, or with ErrRetired or ErrReplaced.
 func Linked(l Link) error {
 	n := &node{l: l}
 	if err := n.begin(); err != nil {
@@ -301,7 +305,7 @@ func (n *node) forget() error {
 
 // unheard decides after a failure. What ends the program is passed on.
 func (n *node) unheard(err error) error {
-	if errors.Is(err, ErrRetired) {
+	if errors.Is(err, ErrRetired) || errors.Is(err, ErrReplaced) {
 		return err
 	}
 	var problem *muster.Problem

@@ -3,13 +3,13 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -30,8 +30,10 @@ const (
 // enrol lets this machine in by an enrolment token.
 func enrol(ctx context.Context, e *env) error {
 	var from, uuid string
-	state := stateDir
+	state, again := stateDir, false
 	err := e.flags("enrol", func(f *flag.FlagSet) {
+		f.Usage = func() { enrolHelp(f) }
+		f.BoolVar(&again, "again", false, "also when this machine is enrolled already: its credential is replaced, and what it owns stays owned")
 		f.StringVar(&from, "token", "", "where the enrolment token is: - for standard input, @FILE for a file; without it, it is asked for")
 		f.StringVar(&state, "state", stateDir, "directory to keep the credential in")
 		f.StringVar(&uuid, "uuid", "", "the machine's UUID, where its firmware has none of its own")
@@ -39,17 +41,18 @@ func enrol(ctx context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	path := credentialFile(state)
-	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("this machine has a credential already (%s); remove it only if its registration was disabled, or the token names its node", path)
-	}
 	word, err := e.token(from)
 	if err != nil {
 		return err
 	}
 	t, err := tokens.Decode(word)
 	if err != nil {
-		return err
+		return exit{exitTokenDamaged, err}
+	}
+	if !again {
+		if err := enrolled(state, t); err != nil {
+			return exit{exitEnrolled, err}
+		}
 	}
 	if uuid != "" {
 		if uuid, err = muster.ParseUUID(uuid); err != nil {
@@ -60,7 +63,7 @@ func enrol(ctx context.Context, e *env) error {
 	// Nothing of the secret is sent before the CA was compared.
 	ca, err := authority(ctx, t.URL, hex.EncodeToString(t.Fingerprint), "")
 	if err != nil {
-		return err
+		return enrolRefused(err)
 	}
 	return e.redeem(ctx, t, ca, state)
 }
@@ -128,7 +131,7 @@ func (e *env) redeem(ctx context.Context, t tokens.Token, ca []byte, state strin
 		ServerUUID: f.UUID, Hostname: f.Hostname, AdminIP: f.AdminIP, Sysinfo: info}
 	reply, err := d.insist(q)
 	if err != nil {
-		return fmt.Errorf("enrolling: %w", err)
+		return enrolRefused(err)
 	}
 	if err := d.Store(reply.APIKey); err != nil {
 		return fmt.Errorf("the key was delivered and could not be stored, and it is delivered once: have an operator issue a token for this node (muster token issue --as %s): %w", reply.NodeID, err)
@@ -143,7 +146,8 @@ func (d *door) insist(q muster.EnrolRequest) (reply muster.EnrolReply, err error
 	for try := 1; ; try++ {
 		reply, err = d.api.Enrol(d.ctx, q)
 		var p *muster.Problem
-		if err == nil || try == enrolTries || errors.As(err, &p) && p.Status < 500 || errors.Is(err, client.ErrUntrusted) {
+		var cert *tls.CertificateVerificationError
+		if err == nil || try == enrolTries || errors.As(err, &p) && p.Status < 500 || errors.As(err, &cert) {
 			return reply, err
 		}
 		d.e.say("no answer, trying again: %v", err)

@@ -47,7 +47,7 @@ func TestEnrol(t *testing.T) {
 			t.Errorf("kept %+v, %v", cred, err)
 		}
 		out.Reset()
-		if code := command(t.Context(), args, strings.NewReader(in), &out, &out); code != exitFailed || !strings.Contains(out.String(), "has a credential already") {
+		if code := command(t.Context(), args, strings.NewReader(in), &out, &out); code != exitEnrolled || !strings.Contains(out.String(), "has a credential already") {
 			t.Errorf("a second time: %d %s", code, out.String())
 		}
 	}
@@ -63,9 +63,9 @@ func TestEnrolSendsNothing(t *testing.T) {
 		code     int
 		says     string
 	}{
-		"another fingerprint": {"-", c.word(t, func(t *tokens.Token) { t.Fingerprint = make([]byte, 32) }), exitFailed, "not the one that was named"},
-		"cut":                 {"-", good[:len(good)-9], exitFailed, "cut short"},
-		"nothing":             {"-", "", exitFailed, "not an enrolment token"},
+		"another fingerprint": {"-", c.word(t, func(t *tokens.Token) { t.Fingerprint = make([]byte, 32) }), exitUntrusted, "not the one that was named"},
+		"cut":                 {"-", good[:len(good)-9], exitTokenDamaged, "cut short"},
+		"nothing":             {"-", "", exitTokenDamaged, "not an enrolment token"},
 		"an argument":         {good, "", exitUsage, "never the token itself"},
 		"no terminal":         {"", good, exitUsage, "--token -"},
 		"no file":             {"@/no/such", "", exitFailed, "/no/such"},
@@ -86,7 +86,7 @@ func TestEnrolIsRefused(t *testing.T) {
 	c.reply["/v1/agent/enrol"] = muster.Problemf(muster.CodeConflict, "enrolment token q2qywnguwzb4 was used already")
 	state := t.TempDir()
 	var out bytes.Buffer
-	if code := command(t.Context(), []string{"enrol", "--token", "-", "--state", state, "--uuid", machine}, strings.NewReader(c.word(t, nil)), &out, &out); code != exitFailed || !strings.Contains(out.String(), "used already") {
+	if code := command(t.Context(), []string{"enrol", "--token", "-", "--state", state, "--uuid", machine}, strings.NewReader(c.word(t, nil)), &out, &out); code != exitRefused || !strings.Contains(out.String(), "used already") {
 		t.Errorf("status %d: %s", code, out.String())
 	}
 	if left, _ := os.ReadDir(state); len(left) != 0 || len(c.asked) != 2 {

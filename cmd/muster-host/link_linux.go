@@ -30,7 +30,7 @@ import (
 const describeEvery = 10 * time.Minute
 
 // node is the life of a node with a store: it is told what to be, over the
-// link. It ends when it is told to, or with host.ErrRetired.
+// link. It ends when it is told to, or with host.ErrRetired or host.ErrReplaced.
 func node(ctx context.Context, e *env, dir string, c setup.Credential) error {
 	key, err := client.New(c.URL, c.APIKey, client.Trust{CA: []byte(c.CA)})
 	if err != nil {
@@ -166,6 +166,9 @@ func (l *link) Forget() error { return forgetIdentity(l.dir) }
 // does while a new one cannot be had.
 func (l *link) Certify(anew, rekey bool) error {
 	now := time.Now()
+	if c, err := credential.Load(credentialFile(l.dir)); anew && err == nil && c.APIKey != l.credential.APIKey {
+		return host.ErrReplaced
+	}
 	if l.identity.Fresh(now) && !anew && !rekey {
 		return l.connect()
 	}

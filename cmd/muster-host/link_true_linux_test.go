@@ -2,10 +2,9 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -17,18 +16,25 @@ import (
 	"muster.internal/resource"
 )
 
-// With a real control plane: a token, a declaration, a drift, a revocation.
-func TestLinkForTrue(t *testing.T) {
+// A truePlane is a real control plane, with its first operator.
+type truePlane struct {
+	*control.Control
+	*testing.T
+	admin *client.Client
+}
+
+func newTruePlane(t *testing.T, now func() time.Time) *truePlane {
+	t.Helper()
 	var notice bytes.Buffer
-	c, err := control.Open(t.Context(), control.Config{Dir: t.TempDir(), Listen: "127.0.0.1:0", Notice: &notice, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	c, err := control.Open(t.Context(), control.Config{Dir: t.TempDir(), Listen: "127.0.0.1:0", Notice: &notice, Now: now, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	t.Cleanup(func() { c.Close() })
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	anyone, err := client.New(c.URL(), "", client.Trust{CA: c.CA()})
+	anyone, err := client.New(c.URL(), "", client.Trust{Fingerprint: c.Fingerprint(), AnyTime: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,53 +43,101 @@ func TestLinkForTrue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	admin := anyone.WithToken(tok.Token)
-	issued, err := admin.IssueEnrolmentToken(t.Context(), muster.NewEnrolmentToken{})
+	return &truePlane{c, t, anyone.WithToken(tok.Token)}
+}
+
+// token issues one, for a node when that is named.
+func (p *truePlane) token(as string) string {
+	p.Helper()
+	issued, err := p.admin.IssueEnrolmentToken(p.Context(), muster.NewEnrolmentToken{AsNode: as})
 	if err != nil {
-		t.Fatal(err)
+		p.Fatal(err)
 	}
-	b := newBench(t)
+	return issued.Token
+}
+
+// enrol runs the command with a token on its standard input.
+func (b *bench) enrol(token string, more ...string) (int, string) {
 	var out bytes.Buffer
-	if code := command(t.Context(), []string{"enrol", "--token", "-", "--state", b.state, "--uuid", machine}, strings.NewReader(issued.Token), &out, &out); code != 0 {
-		t.Fatal(out.String())
+	code := command(b.t.Context(), append([]string{"enrol", "--token", "-", "--state", b.state, "--uuid", machine}, more...), strings.NewReader(token), &out, &out)
+	return code, out.String()
+}
+
+// node lets the machine in and tells which node it is.
+func (p *truePlane) node(b *bench) string {
+	p.Helper()
+	if code, out := b.enrol(p.token("")); code != 0 {
+		p.Fatal(out)
 	}
-	nodes, err := admin.Nodes(t.Context())
-	if err != nil || len(nodes) != 1 {
-		t.Fatal(nodes, err)
-	}
-	id := nodes[0].ID
-	d, err := resource.Parse("t", []byte(b.fill(strings.ReplaceAll(oneFile, "GENERATION", "one"))))
+	return p.live()
+}
+
+// live is the one node that is not decommissioned.
+func (p *truePlane) live() (id string) {
+	p.Helper()
+	nodes, err := p.admin.Nodes(p.Context())
 	if err != nil {
-		t.Fatal(err)
+		p.Fatal(err)
 	}
-	if _, err := admin.Declare(t.Context(), id, d); err != nil {
-		t.Fatal(err)
+	for _, n := range nodes {
+		if n.State == muster.NodeDecommissioned {
+			continue
+		}
+		if id != "" {
+			p.Fatalf("%d nodes", len(nodes))
+		}
+		id = n.ID
 	}
-	r := b.start(nil)
-	wait := func(what string, so func() bool) {
-		t.Helper()
-		for end := time.Now().Add(25 * time.Second); !so(); time.Sleep(20 * time.Millisecond) {
-			if time.Now().After(end) {
-				_, text := r.stop()
-				t.Fatalf("%s: %s", what, text)
-			}
+	return id
+}
+
+// declare tells a node what to be.
+func (p *truePlane) declare(b *bench, id, text string) {
+	p.Helper()
+	d, err := resource.Parse("test", []byte(b.fill(text)))
+	if err != nil {
+		p.Fatal(err)
+	}
+	if _, err := p.admin.Declare(p.Context(), id, d); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// until waits for something to be so, and else shows what the host said.
+func (r *process) until(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(40 * time.Second); !so(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			_, text := r.stop()
+			t.Fatalf("waited in vain until %s: %s", what, text)
 		}
 	}
-	wait("reported", func() bool {
-		n, err := admin.NodeReport(t.Context(), id)
-		return err == nil && n.Report.Generation == 1 && n.Report.Outcome == "changed"
+}
+
+// reported waits for the report of a generation.
+func (p *truePlane) reported(r *process, id string, generation int64, trigger string) (got muster.NodeReport) {
+	p.Helper()
+	r.until(p.T, fmt.Sprintf("generation %d is reported, by %s", generation, trigger), func() bool {
+		n, err := p.admin.NodeReport(p.Context(), id)
+		got = n
+		return err == nil && n.Report.Generation == generation && (trigger == "" || n.Report.Trigger == trigger)
 	})
-	wait("mirrored", func() bool {
-		n, err := admin.NodeOwned(t.Context(), id)
+	return got
+}
+
+// With a real control plane: a token, a declaration, its removal.
+func TestLinkForTrue(t *testing.T) {
+	p, b := newTruePlane(t, nil), newBench(t)
+	id := p.node(b)
+	p.declare(b, id, strings.ReplaceAll(oneFile, "GENERATION", "one"))
+	r := b.start(nil)
+	if n := p.reported(r, id, 1, ""); n.Report.Outcome != resource.OutcomeChanged {
+		t.Errorf("%+v", n.Report)
+	}
+	r.until(t, "it is mirrored", func() bool {
+		n, err := p.admin.NodeOwned(t.Context(), id)
 		return err == nil && len(n.Owned) == 1 && !n.Owned[0].Begun
 	})
-	d.Resources = d.Resources[:0]
-	start := time.Now()
-	if _, err := admin.Declare(t.Context(), id, d); err != nil {
-		t.Fatal(err)
-	}
-	wait("removed", func() bool { _, err := os.Lstat(filepath.Join(b.dir, "motd")); return err != nil })
-	t.Logf("removed after %v", time.Since(start))
-	_, text := r.stop()
-	t.Log(text)
+	p.declare(b, id, "resources: []")
+	r.until(t, "it is removed", func() bool { return b.motd() == "" })
 }

@@ -80,6 +80,14 @@ type status int
 
 func (s status) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
+// An exit is an error that ends the program with a status of its own.
+type exit struct {
+	status int
+	error
+}
+
+func (e exit) Unwrap() error { return e.error }
+
 func command(ctx context.Context, args []string, in io.Reader, out, errOut io.Writer) int {
 	return commandOn(ctx, newMachine, args, in, out, errOut)
 }
@@ -111,6 +119,9 @@ func commandOn(ctx context.Context, make func(*slog.Logger) system, args []strin
 		return exitNotApproved
 	}
 	fmt.Fprintf(errOut, "muster-host: %v\n", err)
+	if x := (exit{}); errors.As(err, &x) {
+		return x.status
+	}
 	return exitFailed
 }
 

@@ -76,13 +76,18 @@ func register(ctx context.Context, e *env) error {
 	return nil
 }
 
+// clockOff is how wrong a machine's clock may be: less than what certificates
+// are dated back.
+const clockOff = 30 * time.Minute
+
 // authority finds the control plane's CA: from a file, or from itself, where it
-// must have the fingerprint that was named.
+// must have the fingerprint that was named. A clock that is wrong is told there,
+// since no certificate can be believed by it.
 func authority(ctx context.Context, url, fingerprint, file string) ([]byte, error) {
 	if file != "" {
 		return os.ReadFile(file)
 	}
-	api, err := client.New(url, "", client.Trust{Fingerprint: fingerprint})
+	api, err := client.New(url, "", client.Trust{Fingerprint: fingerprint, AnyTime: true})
 	if err != nil {
 		return nil, err
 	}
@@ -90,6 +95,12 @@ func authority(ctx context.Context, url, fingerprint, file string) ([]byte, erro
 	v, err := api.Version(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if v.Time != nil {
+		if here := time.Now(); here.Sub(*v.Time).Abs() > clockOff {
+			return nil, exit{exitClock, fmt.Errorf("the clock of this machine is wrong: it says %s, and that of the control plane %s; certificates are not believed by it, so set it (timedatectl set-ntp true) and try again. Nothing was sent but the question for the time",
+				here.UTC().Format(time.RFC3339), v.Time.UTC().Format(time.RFC3339))}
+		}
 	}
 	want := strings.ToLower(strings.ReplaceAll(fingerprint, ":", ""))
 	for rest := []byte(v.CA); ; {

@@ -45,10 +45,10 @@ func run(ctx context.Context, e *env) error {
 		if err := e.machine.Prepare(); err != nil {
 			e.say("%v", err) // it is a node without that, too
 		}
-		if err := node(ctx, e, state, c); !errors.Is(err, host.ErrRetired) {
+		if err = node(ctx, e, state, c); !errors.Is(err, host.ErrRetired) && !errors.Is(err, host.ErrReplaced) {
 			return ended(ctx, err)
 		}
-		e.say("%v", host.ErrRetired)
+		e.say("%v", err)
 	}
 }
 
@@ -74,6 +74,9 @@ func hosted(ctx context.Context, e *env, file string) (setup.Credential, error) 
 
 // credentialFile is where a state directory has the credential.
 func credentialFile(state string) string { return filepath.Join(state, "credential") }
+
+// identityFile is where it has the key pair with its certificate.
+func identityFile(state string) string { return filepath.Join(state, "identity.pem") }
 
 // ended makes a wish to end no error.
 func ended(ctx context.Context, err error) error {

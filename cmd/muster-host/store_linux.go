@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"time"
 
 	"muster.internal/credential"
@@ -24,9 +23,6 @@ const (
 	heldRecord   = "held"   // host.Held
 	reportRecord = "report" // resource.Report of the last apply
 )
-
-// identityFile is where package credential keeps the key pair.
-func identityFile(dir string) string { return filepath.Join(dir, "identity.pem") }
 
 // A store is the state directory with its ledger, for one process at a time.
 type store struct {
