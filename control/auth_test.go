@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -161,14 +162,17 @@ func TestGuessesAreLimited(t *testing.T) {
 
 // TestPasswordGuesses: a guesser is stopped, and with him nobody else.
 func TestPasswordGuesses(t *testing.T) {
-	var notice strings.Builder
-	now := time.Unix(1_800_000_000, 0)
-	c, err := Open(t.Context(), Config{Dir: t.TempDir(), Notice: &notice, Now: func() time.Time { return now }})
+	dir, now := t.TempDir(), time.Unix(1_800_000_000, 0)
+	c, err := Open(t.Context(), Config{Dir: dir, Now: func() time.Time { return now }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	_, password, _ := strings.Cut(strings.SplitN(notice.String(), "\n", 2)[0], "with the password ")
+	first, err := ReadFirstLogin(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	password := first.Password
 	login := func(source, password string) error {
 		_, err := c.As(muster.Caller{Source: source}).Login(t.Context(), muster.Login{Name: FirstOperator, Password: password})
 		return err
@@ -200,8 +204,7 @@ func TestOffline(t *testing.T) {
 	if err != nil || !strings.HasPrefix(k.Secret, "mus_") {
 		t.Fatalf("%+v %v", k, err)
 	}
-	var printed strings.Builder
-	c, err := Open(t.Context(), Config{Dir: dir, Notice: &printed})
+	c, err := Open(t.Context(), Config{Dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,16 +212,22 @@ func TestOffline(t *testing.T) {
 	if who, err := c.Authenticate(t.Context(), api.Proof{Bearer: k.Secret}, ""); err != nil || who.Scope != muster.ScopeBooter {
 		t.Errorf("%v %v", who, err)
 	}
-	first := strings.Fields(strings.SplitN(printed.String(), "password ", 2)[1])[0]
-	second, err := ResetPassword(t.Context(), Config{Dir: dir}, FirstOperator)
-	if err != nil || second == first {
+	first, err := ReadFirstLogin(dir)
+	if err != nil {
 		t.Fatal(err)
+	}
+	second, err := ResetPassword(t.Context(), Config{Dir: dir}, FirstOperator)
+	if err != nil || second == first.Password {
+		t.Fatal(err)
+	}
+	if _, err := ReadFirstLogin(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a first login that is good no more is still there: %v", err)
 	}
 	login := func(password string) error {
 		_, err := c.As(muster.Caller{}).Login(context.Background(), muster.Login{Name: FirstOperator, Password: password})
 		return err
 	}
-	if err := login(first); !muster.IsCode(err, muster.CodeUnauthenticated) {
+	if err := login(first.Password); !muster.IsCode(err, muster.CodeUnauthenticated) {
 		t.Errorf("the old password: %v", err)
 	}
 	if err := login(second); err != nil {

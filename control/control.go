@@ -13,7 +13,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/url"
@@ -42,14 +41,9 @@ type Config struct {
 	Names     []string // names and addresses in the server's certificate, beside loopback
 	Log       *slog.Logger
 	Now       func() time.Time // the clock; nil: time.Now
-	// Notice is told what people must read once: the first operator's password.
-	Notice io.Writer
 	// Beat is how often machines are asked for a heartbeat; 0: 30 s.
 	Beat time.Duration
 }
-
-// FirstOperator is the name of the admin that the first start makes.
-const FirstOperator = "admin"
 
 // A Control is an open control plane. It serves once Start was called; As
 // gives a caller in the same process what a client would get from afar.
@@ -213,31 +207,6 @@ func namesFit(names []string) error {
 		}
 	}
 	return nil
-}
-
-func (c *Control) firstOperator(ctx context.Context) error {
-	ops, err := c.store.Operators(ctx)
-	if err != nil || len(ops) > 0 {
-		return err
-	}
-	password, err := newPassword()
-	if err != nil {
-		return err
-	}
-	made, err := c.store.FirstOperator(ctx, c.now(), FirstOperator, password)
-	if err != nil || !made {
-		return err
-	}
-	if c.cfg.Notice == nil {
-		return nil
-	}
-	_, err = fmt.Fprintf(c.cfg.Notice, `The first operator is %q with the password %s
-It is shown this once; "musterd reset-password %s" makes another. Log in with
-
-  muster login --url %s --fingerprint %s
-
-`, FirstOperator, password, FirstOperator, c.url, c.Fingerprint())
-	return err
 }
 
 // newPassword makes 120 random bits that people can type.

@@ -64,11 +64,19 @@ func (s session) RotateKey(ctx context.Context, id string, r muster.KeyRotation)
 }
 
 func (s session) ChangeOperator(ctx context.Context, name string, c muster.OperatorChange) (muster.Operator, error) {
-	return s.store.ChangeOperator(ctx, s.now(), s.by, name, c)
+	o, err := s.store.ChangeOperator(ctx, s.now(), s.by, name, c)
+	if err == nil && c.Password != "" {
+		s.endFirstLogin(name)
+	}
+	return o, err
 }
 
 func (s session) RemoveOperator(ctx context.Context, name string) error {
-	return s.store.RemoveOperator(ctx, s.now(), s.by, name)
+	err := s.store.RemoveOperator(ctx, s.now(), s.by, name)
+	if err == nil {
+		s.endFirstLogin(name)
+	}
+	return err
 }
 
 // ChangePassword counts wrong passwords as logging in does: whoever holds a
@@ -85,6 +93,9 @@ func (s session) ChangePassword(ctx context.Context, c muster.PasswordChange) er
 		return ctx.Err()
 	}
 	err := s.store.ChangePassword(ctx, now, s.by, c)
+	if err == nil {
+		s.endFirstLogin(s.by.Operator)
+	}
 	if muster.IsCode(err, muster.CodeForbidden) {
 		s.names.failed(now, who)
 	}

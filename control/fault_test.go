@@ -138,7 +138,7 @@ func TestEmptyBlob(t *testing.T) {
 	p.refused(err, muster.CodeInvalid)
 }
 
-// TestRestart: everything is still there, and no second password is printed.
+// TestRestart: everything is still there, the first login too, with where it serves now.
 func TestRestart(t *testing.T) {
 	engines(t, func(p *place) {
 		p.content()
@@ -146,10 +146,16 @@ func TestRestart(t *testing.T) {
 		grant := m.approved()
 		fingerprint := p.c.Fingerprint()
 		p.ok(p.c.Close())
-		printed := p.notice.String()
+		first, err := control.ReadFirstLogin(p.dir)
+		p.ok(err)
 		p.start()
-		if p.notice.String() != printed || p.c.Fingerprint() != fingerprint {
+		again, err := control.ReadFirstLogin(p.dir)
+		p.ok(err)
+		if again.Password != first.Password || p.c.Fingerprint() != fingerprint {
 			p.Error("a restart made another operator or another CA")
+		}
+		if again.URL != p.c.URL() || again.URL == first.URL {
+			p.Errorf("the first login is for %s, and %s serves", again.URL, p.c.URL())
 		}
 		p.login()
 		p.booter, p.enroll = p.key(muster.ScopeBooter), p.key(muster.ScopeURenroll)
@@ -180,8 +186,7 @@ func TestShutdownEndsLongPolls(t *testing.T) {
 func child(dir string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	err := control.Run(ctx, control.Config{Dir: dir, Store: os.Getenv("MUSTERD_TEST_STORE"), Listen: os.Getenv("MUSTERD_TEST_LISTEN"), Notice: os.Stderr,
-		Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
+	err := control.Run(ctx, control.Config{Dir: dir, Store: os.Getenv("MUSTERD_TEST_STORE"), Listen: os.Getenv("MUSTERD_TEST_LISTEN"), Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -191,9 +196,8 @@ func child(dir string) int {
 
 // A process is a musterd that can be killed.
 type process struct {
-	cmd      *exec.Cmd
-	url      string
-	password string // of the first start
+	cmd *exec.Cmd
+	url string
 }
 
 func spawn(t *testing.T, dir string) *process {
@@ -210,9 +214,6 @@ func spawn(t *testing.T, dir string) *process {
 	t.Cleanup(func() { _ = pr.cmd.Process.Kill(); _ = pr.cmd.Wait() })
 	lines := bufio.NewScanner(out)
 	for pr.url == "" && lines.Scan() {
-		if m := regexp.MustCompile(`the password (\S+)`).FindStringSubmatch(lines.Text()); m != nil {
-			pr.password = m[1]
-		}
 		if m := regexp.MustCompile(`msg=serving .*url=(\S+)`).FindStringSubmatch(lines.Text()); m != nil {
 			pr.url = m[1]
 		}
@@ -235,22 +236,18 @@ func (pr *process) kill() {
 // acknowledged is there afterwards, and the chain is whole.
 func TestKill(t *testing.T) {
 	dir := t.TempDir()
-	var password string
 	kept := map[string]bool{}
 	for round := range 3 {
 		pr := spawn(t, dir)
-		if pr.password != "" {
-			password = pr.password
-		}
-		pem, _, err := control.ReadCA(dir)
+		first, err := control.ReadFirstLogin(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		anyone, err := client.New(pr.url, "", client.Trust{CA: pem})
+		anyone, err := client.New(first.URL, "", client.Trust{CA: []byte(first.CA)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		tok, err := anyone.Login(t.Context(), muster.Login{Name: control.FirstOperator, Password: password})
+		tok, err := anyone.Login(t.Context(), muster.Login{Name: first.Operator, Password: first.Password})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,13 +27,12 @@ import (
 // since certificates are checked by the real one.
 type place struct {
 	testing.TB
-	c      *control.Control
-	dir    string
-	store  string
-	log    *lockedBuffer
-	notice *lockedBuffer
-	mu     sync.Mutex
-	now    time.Time
+	c     *control.Control
+	dir   string
+	store string
+	log   *lockedBuffer
+	mu    sync.Mutex
+	now   time.Time
 
 	anyone, admin, viewer, full, booter, enroll *client.Client
 	secrets                                     []string // everything that must never show
@@ -66,17 +64,15 @@ func engines(t *testing.T, f func(p *place)) {
 
 func newPlace(t testing.TB, storeURL string) *place {
 	t.Helper()
-	p := &place{TB: t, dir: t.TempDir(), store: storeURL, log: new(lockedBuffer), notice: new(lockedBuffer), now: time.Now().UTC().Truncate(time.Second)}
+	p := &place{TB: t, dir: t.TempDir(), store: storeURL, log: new(lockedBuffer), now: time.Now().UTC().Truncate(time.Second)}
 	p.start()
-	password := regexp.MustCompile(`the password (\S+)`).FindStringSubmatch(p.notice.String())
-	if password == nil {
-		t.Fatalf("no password was printed: %q", p.notice.String())
-	}
+	first, err := control.ReadFirstLogin(p.dir)
+	p.ok(err)
 	tok := must(p, func(ctx context.Context) (muster.Token, error) {
-		return p.anyone.Login(ctx, muster.Login{Name: control.FirstOperator, Password: password[1]})
+		return p.anyone.Login(ctx, muster.Login{Name: first.Operator, Password: first.Password})
 	})
 	p.admin = p.anyone.WithToken(tok.Token)
-	p.keep(password[1], tok.Token)
+	p.keep(first.Password, tok.Token)
 	p.full = p.key(muster.ScopeFull)
 	p.booter = p.key(muster.ScopeBooter)
 	p.enroll = p.key(muster.ScopeURenroll)
@@ -100,7 +96,7 @@ func (p *place) withViewer() {
 func (p *place) start() {
 	p.Helper()
 	c, err := control.Open(p.Context(), control.Config{
-		Dir: p.dir, Store: p.store, Listen: "127.0.0.1:0", Notice: p.notice, Now: p.clock,
+		Dir: p.dir, Store: p.store, Listen: "127.0.0.1:0", Now: p.clock,
 		Log: slog.New(slog.NewTextHandler(p.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {
@@ -359,11 +355,12 @@ func (p *place) searched(where, text string) {
 	}
 }
 
-// files reads everything in the state directory but the keys themselves.
+// files reads everything in the state directory but the keys themselves and the
+// first login.
 func (p *place) files(f func(path string, content string)) {
 	p.Helper()
 	p.ok(filepath.WalkDir(p.dir, func(path string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() || strings.HasSuffix(path, ".key") {
+		if err != nil || d.IsDir() || strings.HasSuffix(path, ".key") || path == control.FirstLoginFile(p.dir) {
 			return err
 		}
 		b, err := os.ReadFile(path)

@@ -34,23 +34,19 @@ const changesARound = 40
 
 func followKilled(t *testing.T, dir string) {
 	var heard []int64
-	var password string
 	q := muster.EventQuery{} // from the beginning
 	for round := range 3 {
 		pr := spawn(t, dir)
-		if pr.password != "" {
-			password = pr.password
-		}
-		pem, _, err := control.ReadCA(dir)
+		first, err := control.ReadFirstLogin(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		anyone, err := client.New(pr.url, "", client.Trust{CA: pem})
+		anyone, err := client.New(first.URL, "", client.Trust{CA: []byte(first.CA)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer anyone.Close()
-		tok, err := anyone.Login(t.Context(), muster.Login{Name: control.FirstOperator, Password: password})
+		tok, err := anyone.Login(t.Context(), muster.Login{Name: first.Operator, Password: first.Password})
 		if err != nil {
 			t.Fatal(err)
 		}

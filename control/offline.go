@@ -47,6 +47,9 @@ func ResetPassword(ctx context.Context, cfg Config, name string) (password strin
 	err = offline(ctx, cfg, func(s *store.Store) error {
 		return s.ResetPassword(ctx, time.Now(), Local, name, password)
 	})
+	if err == nil {
+		err = endFirstLogin(cfg.Dir, name)
+	}
 	return password, err
 }
 

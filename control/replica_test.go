@@ -2,6 +2,8 @@ package control_test
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -9,18 +11,19 @@ import (
 	"time"
 
 	"muster.internal"
+	"muster.internal/control"
 )
 
 // replica is a second control plane on the same database.
 func (p *place) replica() *place {
 	p.Helper()
-	q := &place{TB: p.TB, dir: p.TempDir(), store: p.store, log: new(lockedBuffer), notice: new(lockedBuffer), now: p.clock()}
+	q := &place{TB: p.TB, dir: p.TempDir(), store: p.store, log: new(lockedBuffer), now: p.clock()}
 	key, err := os.ReadFile(filepath.Join(p.dir, "master.key"))
 	p.ok(err)
 	p.ok(os.WriteFile(filepath.Join(q.dir, "master.key"), key, 0o600))
 	q.start()
-	if q.notice.String() != "" {
-		p.Errorf("the second control plane made another first operator: %q", q.notice.String())
+	if _, err := control.ReadFirstLogin(q.dir); !errors.Is(err, fs.ErrNotExist) {
+		p.Errorf("the second control plane made another first operator: %v", err)
 	}
 	q.secrets = p.secrets
 	q.login()

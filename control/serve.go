@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
+
 	"muster.internal"
 	"muster.internal/api"
 )
@@ -42,6 +44,9 @@ func (c *Control) Start() error {
 	}
 	if c.cfg.Advertise == "" {
 		c.learnPort(l.Addr())
+	}
+	if err := c.followFirstLogin(); err != nil {
+		c.log.Warn("the first login does not say where this control plane is now", "error", err)
 	}
 	a := api.New(c, api.Options{Version: muster.Build, Log: c.log})
 	s := &server{api: a, listener: l, failed: make(chan error, 1)}
@@ -104,6 +109,10 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	if err := c.Start(); err != nil {
 		return errors.Join(err, c.Close())
+	}
+	// A service manager is told; without one there is nobody to tell.
+	if _, err := daemon.SdNotify(true, daemon.SdNotifyReady); err != nil {
+		c.log.Warn("the service manager cannot be told that this is ready", "error", err)
 	}
 	select {
 	case <-ctx.Done():

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -141,8 +140,6 @@ func (d *Dev) admin() muster.Fleet {
 	return d.control.As(muster.Caller{Operator: control.FirstOperator, Role: muster.Admin, Source: "muster dev"})
 }
 
-var passwordInNotice = regexp.MustCompile(`with the password (\S+)`)
-
 // openControl starts the control plane and writes dev.env, with which the
 // command line speaks as the first operator.
 func (d *Dev) openControl(ctx context.Context) (err error) {
@@ -151,8 +148,8 @@ func (d *Dev) openControl(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	var notice strings.Builder
-	d.control, err = control.Open(ctx, control.Config{Dir: filepath.Join(d.cfg.Dir, "control"), Listen: api, Log: d.cfg.Log, Now: d.cfg.Now, Notice: &notice})
+	dir := filepath.Join(d.cfg.Dir, "control")
+	d.control, err = control.Open(ctx, control.Config{Dir: dir, Listen: api, Log: d.cfg.Log, Now: d.cfg.Now})
 	if err != nil {
 		return err
 	}
@@ -163,11 +160,11 @@ func (d *Dev) openControl(ctx context.Context) (err error) {
 		return err
 	}
 	password, err := keepSecret(filepath.Join(d.cfg.Dir, "admin.password"), func() (string, error) {
-		m := passwordInNotice.FindStringSubmatch(notice.String())
-		if m == nil {
-			return "", fmt.Errorf("%s was lost: remove %s and start anew", "admin.password", d.cfg.Dir)
+		l, err := control.ReadFirstLogin(dir)
+		if err != nil {
+			return "", fmt.Errorf("admin.password was lost (%w): remove %s and start anew", err, d.cfg.Dir)
 		}
-		return m[1], nil
+		return l.Password, nil
 	})
 	if err != nil {
 		return err

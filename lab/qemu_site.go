@@ -17,6 +17,7 @@ import (
 
 	"muster.internal"
 	"muster.internal/client"
+	"muster.internal/control"
 	"muster.internal/image"
 )
 
@@ -124,10 +125,6 @@ func (s *Site) startControl(ctx context.Context) error {
 	if err := s.Control.Start(); err != nil {
 		return err
 	}
-	said, err := s.Control.WaitFor(ctx, 0, firstPassword)
-	if err != nil {
-		return err
-	}
 	if _, err := s.Control.WaitFor(ctx, 0, regexp.MustCompile(`msg=serving`)); err != nil {
 		return err
 	}
@@ -153,8 +150,11 @@ func (s *Site) startControl(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	login := firstPassword.FindStringSubmatch(said.Text)
-	token, err := anonymous.Login(ctx, muster.Login{Name: login[1], Password: login[2]})
+	login, err := control.ReadFirstLogin(dir)
+	if err != nil {
+		return err
+	}
+	token, err := anonymous.Login(ctx, muster.Login{Name: login.Operator, Password: login.Password})
 	if err != nil {
 		return err
 	}
@@ -166,9 +166,6 @@ func (s *Site) startControl(ctx context.Context) error {
 	env := fmt.Sprintf("export MUSTER_URL='%s' MUSTER_KEY='%s' MUSTER_CA='%s'\n", s.URL, s.Token, file)
 	return os.WriteFile(filepath.Join(s.Dir, "lab.env"), []byte(env), 0o600)
 }
-
-// firstPassword is how musterd tells, once, how the first operator gets in.
-var firstPassword = regexp.MustCompile(`first operator is "([^"]+)" with the password (\S+)`)
 
 func (s *Site) addImage(ctx context.Context, dir string) (muster.Image, error) {
 	i, blobs, err := image.ReadDir(dir)

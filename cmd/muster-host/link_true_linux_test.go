@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -25,8 +24,8 @@ type truePlane struct {
 
 func newTruePlane(t *testing.T, now func() time.Time) *truePlane {
 	t.Helper()
-	var notice bytes.Buffer
-	c, err := control.Open(t.Context(), control.Config{Dir: t.TempDir(), Listen: "127.0.0.1:0", Notice: &notice, Now: now, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	dir := t.TempDir()
+	c, err := control.Open(t.Context(), control.Config{Dir: dir, Listen: "127.0.0.1:0", Now: now, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,8 +37,11 @@ func newTruePlane(t *testing.T, now func() time.Time) *truePlane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	password := regexp.MustCompile(`the password (\S+)`).FindStringSubmatch(notice.String())[1]
-	tok, err := anyone.Login(t.Context(), muster.Login{Name: control.FirstOperator, Password: password})
+	first, err := control.ReadFirstLogin(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tok, err := anyone.Login(t.Context(), muster.Login{Name: first.Operator, Password: first.Password})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -182,7 +182,7 @@ and is no chain.`,
 			if known != (audit.Known{}) {
 				return usagef("--head and --after go with --file")
 			}
-			f, err := a.fleet()
+			f, err := a.fleet(c.Context())
 			if err != nil {
 				return err
 			}

@@ -27,7 +27,7 @@ func (a *app) completeWith(list func(context.Context, fleet) ([]string, error)) 
 		}
 		ctx, cancel := context.WithTimeout(parent, completionPatience)
 		defer cancel()
-		f, err := a.fleet()
+		f, err := a.fleet(ctx)
 		if err != nil {
 			return nil, none
 		}

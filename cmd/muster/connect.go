@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	muster "muster.internal"
+	"muster.internal/control"
 	"muster.internal/durable"
 )
 
@@ -62,16 +63,35 @@ func (a *app) saveSession(s session) error {
 	return durable.Replace(a.sessionFile(), append(b, '\n'), 0o600)
 }
 
+// firstLogin is the one of the control plane on this machine, nil without.
+func (a *app) firstLogin() (*control.FirstLogin, error) {
+	if a.controlDir == "" {
+		return nil, nil
+	}
+	l, err := control.ReadFirstLogin(a.controlDir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return nil, nil
+	}
+	return &l, err
+}
+
 // connection puts together where to go and as whom: flags first, then the
-// environment, then what login kept.
+// environment, then what login kept, then the control plane on this machine.
 func (a *app) connection() (connection, error) {
 	kept, err := a.loadSession()
+	if err != nil {
+		return connection{}, err
+	}
+	here, err := a.firstLogin()
 	if err != nil {
 		return connection{}, err
 	}
 	c := connection{
 		url:   strings.TrimRight(first(a.urlFlag, a.getenv("MUSTER_URL"), kept.URL), "/"),
 		token: a.getenv("MUSTER_KEY"),
+	}
+	if here != nil && (c.url == "" || c.url == here.URL) {
+		c.url, c.ca, c.first = here.URL, []byte(here.CA), here
 	}
 	if c.url == "" {
 		return c, usagef("no control plane is named: set MUSTER_URL, or pass --url https://HOST:PORT, or log in once with muster login")
@@ -86,6 +106,10 @@ func (a *app) connection() (connection, error) {
 	}
 	if c.token == "" && kept.URL == c.url {
 		if c.token = kept.Token; c.token != "" && !kept.ExpiresAt.IsZero() && kept.ExpiresAt.Before(a.now()) {
+			c.token = ""
+			if c.first != nil {
+				return c, nil
+			}
 			return c, &hinted{
 				err:  muster.Problemf(muster.CodeUnauthenticated, "the login of %s at %s has expired", kept.Operator, kept.URL),
 				hint: "log in again: muster login --name " + kept.Operator,
@@ -124,9 +148,14 @@ func (a *app) readKey() (string, error) {
 	return line, nil
 }
 
-// fleet dials the control plane as the operator or key that is configured.
-func (a *app) fleet() (fleet, error) {
+// fleet dials the control plane as the operator or key that is configured; the
+// one on this machine as its first operator, as long as that has its first
+// password.
+func (a *app) fleet(ctx context.Context) (fleet, error) {
 	c, err := a.connection()
+	if err == nil && c.token == "" && c.first != nil {
+		c.token, err = a.logInHere(ctx, c)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -139,10 +168,31 @@ func (a *app) fleet() (fleet, error) {
 	return a.dial(c)
 }
 
+// logInHere logs in with what only the owner of this machine can read, and
+// keeps the token as muster login does, where it can.
+func (a *app) logInHere(ctx context.Context, c connection) (string, error) {
+	f, err := a.dial(c)
+	if err != nil {
+		return "", err
+	}
+	t, err := f.Login(ctx, muster.Login{Name: c.first.Operator, Password: c.first.Password})
+	if muster.IsCode(err, muster.CodeUnauthenticated) {
+		return "", &hinted{err: err, hint: fmt.Sprintf("what %s says is good no more; log in with a name and a password: muster login --name NAME", control.FirstLoginFile(a.controlDir))}
+	}
+	if err != nil {
+		return "", err
+	}
+	fmt.Fprintf(a.stderr, "logged in as %s at %s, by %s\n", t.Operator, c.url, control.FirstLoginFile(a.controlDir))
+	if a.configDir == "" {
+		return t.Token, nil
+	}
+	return t.Token, a.saveSession(session{URL: c.url, CA: string(c.ca), Token: t.Token, Operator: t.Operator, Role: t.Role, ExpiresAt: t.ExpiresAt})
+}
+
 // with is a command that asks the control plane.
 func (a *app) with(do func(c *cobra.Command, f fleet, args []string) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
-		f, err := a.fleet()
+		f, err := a.fleet(c.Context())
 		if err != nil {
 			return err
 		}

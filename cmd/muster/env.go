@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	muster "muster.internal"
+	"muster.internal/control"
 )
 
 // env is everything that the command line takes from outside, so that a test
@@ -27,6 +28,9 @@ type env struct {
 	terminal bool
 	// configDir holds what login keeps; empty: nothing can be kept.
 	configDir string
+	// controlDir is where a control plane of this very user, on this machine, has
+	// its first login; empty: there is none.
+	controlDir string
 	// dial makes a client; it sends nothing.
 	dial func(connection) (fleet, error)
 	// abs finds a file that was named relative to the working directory.
@@ -83,6 +87,9 @@ type connection struct {
 	url   string
 	token string // a key or an operator's token
 	ca    []byte // PEM; nil: the system's roots
+	// first is set when this is the control plane on this machine that still has
+	// its first login.
+	first *control.FirstLogin
 	// fingerprint of the authority, when its certificate is not at hand.
 	fingerprint string
 }
@@ -96,6 +103,8 @@ func osEnv() env {
 		now:    time.Now,
 		dial:   dial,
 		abs:    func(path string) string { return path },
+
+		controlDir: control.DefaultDir(),
 	}
 	e.terminal = term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("TERM") != "dumb"
 	e.colour = term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"

@@ -46,7 +46,7 @@ damaged what can be read is explained, and the exit code is 1.`,
 			if o.pcap != "" {
 				return a.explainWire(c.Context(), o)
 			}
-			f, err := a.fleet()
+			f, err := a.fleet(c.Context())
 			if err != nil {
 				return err
 			}
@@ -176,7 +176,7 @@ func (a *app) followBoot(ctx context.Context, f muster.Fleet, mac string) error 
 
 // replay decides again what booters remember of a card.
 func (a *app) replay(ctx context.Context, card string) ([]explain.Change, error) {
-	f, err := a.fleet()
+	f, err := a.fleet(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -66,7 +66,7 @@ func (a *app) readWire(ctx context.Context, o explainFlags) (explain.Wire, error
 		none := explain.Site{Now: a.now(), Policy: muster.DefaultBootPolicy(), Servers: answering(file)}
 		return explain.ReadWire(file, func(string) explain.Site { return none }), nil
 	}
-	f, err := a.fleet()
+	f, err := a.fleet(ctx)
 	if err != nil {
 		return explain.Wire{}, err
 	}

@@ -25,7 +25,11 @@ when that is no terminal; it is never an argument. The token is kept in
 and the authority it belongs to; or it is only printed, with --print.
 
 The authority is a file (--ca, MUSTER_CA), or known by the fingerprint that
-musterd prints at its first start: then its certificate is fetched and kept.`,
+"musterd ca" prints: then its certificate is fetched and kept.
+
+Whoever owns the machine on which musterd runs needs none of this until the
+first password is changed (muster operator password): the password is in the
+file first-login of musterd's directory, and other commands log in with that.`,
 		Example: `  MUSTER_CA=ca.pem muster login --url https://10.77.0.2:8443 --name admin
   muster login --url https://10.77.0.2:8443 --fingerprint 3f1c…
   export MUSTER_KEY=$(muster login --name admin --print < password-file)`,

@@ -62,8 +62,9 @@ approved, set up, serving, removed. This is the operator's command line.
 The control plane is named by MUSTER_URL (https://HOST:PORT), the credential by
 MUSTER_KEY (an API key or an operator's token), its certificate authority by
 MUSTER_CA (a PEM file). --url, --key-file and --ca win over them; what
-"muster login" keeps comes last. No credential is ever an argument, because
-everybody on the host can read those.
+"muster login" keeps comes after, and last a control plane of your own on this
+machine, to which it logs in by itself until the first password is changed. No
+credential is ever an argument, because everybody on the host can read those.
 
 Wherever a machine's UUID is asked for, its serial number, its host name, one
 of its MAC addresses or the first characters of its UUID will do, as long as

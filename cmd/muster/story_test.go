@@ -106,7 +106,7 @@ func (s *teller) run(ts *testscript.TestScript, args []string) {
 	s.typed = ""
 	s.code = run(ctx, env{
 		stdin: in, stdout: ts.Stdout(), stderr: ts.Stderr(), getenv: ts.Getenv, abs: ts.MkAbs,
-		now: func() time.Time { return noon }, configDir: filepath.Join(ts.Getenv("WORK"), "config"),
+		now: func() time.Time { return noon }, configDir: filepath.Join(ts.Getenv("WORK"), "config"), controlDir: filepath.Join(ts.Getenv("WORK"), "musterd"),
 		dial: s.dial, readSecret: func(string) (string, error) { return readLine(in) },
 	}, args)
 }

@@ -1,7 +1,7 @@
 // Command musterd is the control plane.
 //
 // It owns flags, environment, signals and exit codes; everything else is in
-// package control. It must never print a secret but once, when it is made.
+// package control. It must never print a secret but where a command is asked for it.
 package main
 
 import (
@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -61,14 +60,16 @@ func work(f func(ctx context.Context, args []string) error) func(*cobra.Command,
 }
 
 func root(stdout, stderr io.Writer) *cobra.Command {
-	cfg := control.Config{Notice: stderr}
+	var cfg control.Config
 	var ips []string
 	verbose := false
 	cmd := &cobra.Command{
 		Use:   "musterd",
 		Short: "the control plane of muster",
 		Long: "musterd keeps what is known of the machines of a fleet, and answers operators, booters and hosts over HTTPS.\n" +
-			"At its first start it makes a CA, a master key and the operator \"admin\", whose password it prints once.",
+			"At its first start it makes a CA, a master key and the operator \"admin\". The password is in DIR/first-login, a\n" +
+			"file for its owner alone: with that, \"muster\" on this machine logs in by itself, and whoever is to log in from\n" +
+			"elsewhere finds the password there. It goes when the password is changed.",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -85,7 +86,7 @@ func root(stdout, stderr io.Writer) *cobra.Command {
 	cmd.SetOut(stdout)
 	cmd.SetErr(stderr)
 	all := cmd.PersistentFlags()
-	all.StringVar(&cfg.Dir, "dir", defaultDir(), "directory of its state")
+	all.StringVar(&cfg.Dir, "dir", control.DefaultDir(), "directory of its state")
 	all.StringVar(&cfg.Store, "store", os.Getenv("MUSTER_STORE"), "postgres://… or the path of a SQLite file (default DIR/muster.db; environment MUSTER_STORE)")
 	own := cmd.Flags()
 	own.StringVar(&cfg.Listen, "listen", "127.0.0.1:8443", "address to serve HTTPS on")
@@ -95,17 +96,6 @@ func root(stdout, stderr io.Writer) *cobra.Command {
 	own.BoolVarP(&verbose, "verbose", "v", false, "log every request")
 	cmd.AddCommand(version(stdout), ca(&cfg, stdout), resetPassword(&cfg, stdout), key(&cfg, stdout), adoptMasterKey(&cfg))
 	return cmd
-}
-
-func defaultDir() string {
-	if os.Geteuid() == 0 {
-		return "/var/lib/musterd"
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return "musterd"
-	}
-	return filepath.Join(home, ".local", "share", "musterd")
 }
 
 func version(stdout io.Writer) *cobra.Command {
