@@ -18,38 +18,39 @@ import (
 // a secret is 256 random bits, and costs a hash and a look at one row.
 func (c *Control) Authenticate(ctx context.Context, proof api.Proof, source string) (muster.Caller, error) {
 	now := c.now()
-	caller, err := c.whose(ctx, now, proof, source)
+	caller, _, err := c.whose(ctx, now, proof, source)
 	if muster.IsCode(err, muster.CodeUnauthenticated) {
 		err = c.secrets.fail(now, source, err)
 	}
 	return caller, err
 }
 
-// whose finds who speaks with a secret. Sources that fail too often share a few
-// places at the store: they must not keep the others from it.
-func (c *Control) whose(ctx context.Context, now time.Time, proof api.Proof, source string) (muster.Caller, error) {
+// whose finds who speaks with a secret, and how long that may be believed.
+// Sources that fail too often share a few places at the store: they must not
+// keep the others from it.
+func (c *Control) whose(ctx context.Context, now time.Time, proof api.Proof, source string) (_ muster.Caller, until time.Time, _ error) {
 	if proof.Certificate != nil {
 		return c.whoseCertificate(ctx, now, proof.Certificate, source)
 	}
 	bearer := proof.Bearer
-	if caller, ok := c.keys.get(ctx, now, bearer); ok {
+	if caller, until, ok := c.keys.get(ctx, now, bearer); ok {
 		caller.Source = source
-		return caller, nil
+		return caller, until, nil
 	}
 	if c.secrets.check(now, source) != nil {
 		select {
 		case c.doubted <- struct{}{}:
 			defer func() { <-c.doubted }()
 		case <-ctx.Done():
-			return muster.Caller{}, ctx.Err()
+			return muster.Caller{}, now, ctx.Err()
 		}
 	}
 	mark := c.keys.mark()
-	caller, until, err := c.store.AuthenticateUntil(ctx, now, bearer, source)
+	caller, ends, err := c.store.AuthenticateUntil(ctx, now, bearer, source)
 	if err == nil {
-		c.keys.put(now, mark, bearer, caller, until)
+		until = c.keys.put(now, mark, bearer, caller, ends)
 	}
-	return caller, err
+	return caller, until, err
 }
 
 func (s session) Login(ctx context.Context, l muster.Login) (muster.Token, error) {
@@ -167,6 +168,7 @@ type authCache struct {
 	at      time.Time       // when
 	changed <-chan struct{} // closed by the next commit of this process
 	flushes int64
+	emptied chan struct{} // closed by the next flush
 	down    time.Time // when the store last did not answer
 }
 
@@ -176,20 +178,20 @@ type believed struct {
 }
 
 func newAuthCache(s *store.Store) *authCache {
-	return &authCache{store: s, known: map[[32]byte]believed{}}
+	return &authCache{store: s, known: map[[32]byte]believed{}, emptied: make(chan struct{})}
 }
 
 // get finds a secret that is right for sure. A store that does not answer is
 // no reason to believe anything.
-func (a *authCache) get(ctx context.Context, now time.Time, secret string) (muster.Caller, bool) {
+func (a *authCache) get(ctx context.Context, now time.Time, secret string) (_ muster.Caller, until time.Time, _ bool) {
 	sum := sha256.Sum256([]byte(secret))
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.catchUp(ctx, now) {
-		return muster.Caller{}, false
+		return muster.Caller{}, now, false
 	}
 	b, ok := a.known[sum]
-	return b.caller, ok && now.Before(b.until)
+	return b.caller, b.until, ok && now.Before(b.until)
 }
 
 // mark is taken before a secret is looked up in the store: what was revoked in
@@ -200,25 +202,27 @@ func (a *authCache) mark() int64 {
 	return a.flushes
 }
 
-// put believes a secret for a while, and never beyond its own end.
-func (a *authCache) put(now time.Time, mark int64, secret string, c muster.Caller, ends *time.Time) {
+// put believes a secret for a while, and never beyond its own end. It tells
+// until when.
+func (a *authCache) put(now time.Time, mark int64, secret string, c muster.Caller, ends *time.Time) (until time.Time) {
 	age := cacheAge
 	if c.Scope == muster.ScopeAgent {
 		age = cacheAgentAge
 	}
-	until := now.Add(age)
+	until = now.Add(age)
 	if ends != nil && ends.Before(until) {
 		until = *ends
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if mark != a.flushes || a.changed == nil {
-		return
+		return now
 	}
 	if len(a.known) >= cacheSize {
 		a.flush()
 	}
 	a.known[sha256.Sum256([]byte(secret))] = believed{c, until}
+	return until
 }
 
 // keepsKeys are the frequent changes that end no secret. Anything else, known
@@ -237,6 +241,23 @@ var keepsKeys = func() map[string]bool {
 	}
 	return m
 }()
+
+// doubt returns what is closed when nothing is believed any more, and has to be
+// looked up again.
+func (a *authCache) doubt() <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.emptied
+}
+
+// look catches up at once.
+func (a *authCache) look(ctx context.Context, now time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.changed != nil { // else nothing is believed
+		a.follow(ctx, now)
+	}
+}
 
 // catchUp looks at every change that was committed since the last time. It is
 // false when that cannot be done.
@@ -289,4 +310,6 @@ func (a *authCache) follow(ctx context.Context, now time.Time) bool {
 func (a *authCache) flush() {
 	clear(a.known)
 	a.flushes++
+	close(a.emptied)
+	a.emptied = make(chan struct{})
 }

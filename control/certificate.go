@@ -61,27 +61,26 @@ func (a *Authority) Verify(c *x509.Certificate) (lapsed bool, err error) {
 
 // whoseCertificate finds which node speaks with a certificate. It is believed as
 // long as a key would be, by the same cache.
-func (c *Control) whoseCertificate(ctx context.Context, now time.Time, cert *x509.Certificate, source string) (muster.Caller, error) {
+func (c *Control) whoseCertificate(ctx context.Context, now time.Time, cert *x509.Certificate, source string) (_ muster.Caller, until time.Time, _ error) {
 	known := "certificate " + string(cert.Raw)
-	if caller, ok := c.keys.get(ctx, now, known); ok {
+	if caller, until, ok := c.keys.get(ctx, now, known); ok {
 		caller.Source = source
-		return caller, nil
+		return caller, until, nil
 	}
 	lapsed, err := c.authority.Verify(cert)
 	if err != nil {
-		return muster.Caller{}, err
+		return muster.Caller{}, now, err
 	}
 	mark := c.keys.mark()
 	caller, err := c.store.AuthenticateNode(ctx, now, cert.Subject.CommonName, cert.Subject.SerialNumber, source)
 	if err != nil {
-		return caller, err
+		return caller, now, err
 	}
 	var ends *time.Time
 	if caller.Lapsed = lapsed; !lapsed {
 		ends = &cert.NotAfter
 	}
-	c.keys.put(now, mark, known, caller, ends)
-	return caller, nil
+	return caller, c.keys.put(now, mark, known, caller, ends), nil
 }
 
 // LinkCertificate signs the key of a node's host.

@@ -102,35 +102,34 @@ func (s session) ChangePassword(ctx context.Context, c muster.PasswordChange) er
 	return err
 }
 
-// Trusted implements api.Service. It looks again after every change, so what is
-// open ends with its caller's key.
+// Trusted implements api.Service. Whoever waits is looked at again when a secret
+// may have ended anywhere, and when this one is to be believed no longer.
 func (c *Control) Trusted(ctx context.Context, proof api.Proof, source string) error {
+	leave, err := c.watch.attend(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	for {
-		// What is seen now covers everything up to this position.
-		head, err := c.store.Head(ctx)
-		if err != nil {
-			return err
-		}
-		_, err = c.whose(ctx, c.now(), proof, source) // was right once: no guess
+		doubt := c.keys.doubt()
+		now := c.now()
+		_, until, err := c.whose(ctx, now, proof, source) // was right once: no guess
 		if ctx.Err() != nil {
 			return nil
 		}
 		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			return err
 		}
-		wait, cancel := context.WithTimeout(ctx, trustEvery)
-		err = c.store.Wait(wait, head)
-		cancel()
-		if ctx.Err() != nil {
-			return nil
+		again := time.NewTimer(max(until.Sub(now), trustAgain))
+		select {
+		case <-doubt:
+		case <-again.C:
+		case <-ctx.Done():
 		}
-		if err != nil {
-			return err
-		}
+		again.Stop()
 	}
 }
 
-// trustEvery is how often a waiting caller's key is looked at when nothing
-// changes: keys also end by themselves, and what another process changed is
-// believed up to cacheLag later than it is heard of.
-const trustEvery = time.Second
+// trustAgain is how soon a waiting caller's secret is looked at again of which
+// nothing is known for longer.
+const trustAgain = time.Second

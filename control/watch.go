@@ -10,12 +10,13 @@ import (
 	"muster.internal/store"
 )
 
-// A watch reads the change feed once for all nodes that wait in this process,
-// and wakes those that a change is about. It runs while any waits.
+// A watch reads the change feed once for all who wait in this process, and wakes
+// those that a change is about. It runs while any waits.
 type watch struct {
 	c *Control
 
 	mu      sync.Mutex
+	here    int
 	waiting map[string]map[chan struct{}]struct{} // by node
 	stop    context.CancelFunc
 	work    sync.WaitGroup
@@ -25,34 +26,51 @@ func newWatch(c *Control) *watch {
 	return &watch{c: c, waiting: map[string]map[chan struct{}]struct{}{}}
 }
 
-// join waits for changes of a node. Look at the store after joining: what came
-// before is not told.
-func (w *watch) join(ctx context.Context, node string) (news <-chan struct{}, leave func(), err error) {
+// attend keeps the watch running, and with it what is known of secrets, until
+// leave.
+func (w *watch) attend(ctx context.Context) (leave func(), err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.waiting) == 0 {
+	if w.here == 0 {
 		pos, err := w.c.store.Head(ctx)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		var running context.Context
 		running, w.stop = context.WithCancel(context.Background())
 		w.work.Go(func() { w.run(running, pos) })
 	}
+	w.here++
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.here--; w.here == 0 {
+			w.stop()
+		}
+	}, nil
+}
+
+// join waits for changes of a node. Look at the store after joining: what came
+// before is not told.
+func (w *watch) join(ctx context.Context, node string) (news <-chan struct{}, leave func(), err error) {
+	end, err := w.attend(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	ch := make(chan struct{}, 1)
 	if w.waiting[node] == nil {
 		w.waiting[node] = map[chan struct{}]struct{}{}
 	}
 	w.waiting[node][ch] = struct{}{}
 	return ch, func() {
+		defer end()
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		delete(w.waiting[node], ch)
 		if len(w.waiting[node]) == 0 {
 			delete(w.waiting, node)
-		}
-		if len(w.waiting) == 0 {
-			w.stop()
 		}
 	}, nil
 }
@@ -78,6 +96,7 @@ func (w *watch) run(ctx context.Context, pos int64) {
 			}
 			continue
 		}
+		w.c.keys.look(ctx, w.c.now())
 		for _, e := range entries {
 			pos = e.Seq
 			if id, of := strings.CutPrefix(e.Subject, "node/"); of && e.Action == store.ActionDeclare {
