@@ -8,7 +8,7 @@ DIR     ?= muster-dev
 N       ?= 4
 SOAK    ?= 2m
 
-.PHONY: run build check test fast slow soak lab generate packages package bench bench-host sizes
+.PHONY: run build check test fast slow soak lab generate packages package bench bench-host bench-control sizes
 
 run: build ## a control plane, a booter and N simulated machines, without root (DEV=--auto)
 	bin/muster dev --machines $(N) --dir $(DIR) $(DEV)
@@ -60,6 +60,9 @@ bench: ## the booter beside Kea, coredhcp, dnsmasq, atftpd and nginx; needs root
 
 bench-host: ## the host's apply beside CFEngine and Puppet; needs root (BENCH='-rounds 3 -puppet 1')
 	scripts/bench-host $(BENCH)
+
+bench-control: ## one musterd and 5,000 simulated hosts that link, change and come back (BENCH='-hosts 10000')
+	scripts/bench-control $(BENCH)
 
 sizes: build ## sizes of the static binaries
 	@ls -l bin | awk 'NR>1 {printf "%-14s %5.1f MiB\n", $$NF, $$5/1048576}'
