@@ -169,7 +169,7 @@ type authCache struct {
 	changed <-chan struct{} // closed by the next commit of this process
 	flushes int64
 	emptied chan struct{} // closed by the next flush
-	down    time.Time // when the store last did not answer
+	down    time.Time     // when the store last did not answer
 }
 
 type believed struct {
