@@ -5,12 +5,14 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 	"time"
 
 	"muster.internal"
 	"muster.internal/boot"
 	"muster.internal/dhcp"
+	"muster.internal/udp"
 )
 
 // A responder answers DHCP messages one at a time. All its memory is reused:
@@ -84,10 +86,11 @@ func (r *responder) way(src netip.AddrPort) dhcp.Route {
 // A voice sends answers from one socket.
 type voice struct {
 	b     *Booter
-	conn  *quickMessages
+	conn  *udp.Messages
 	port  uint16
-	bound bool // to one address, which the kernel sends from
-	oob   []byte
+	bound bool           // to one address, which the kernel sends from
+	out   []udp.Datagram // answers that are due
+	macs  []dhcp.MAC     // and whose they are
 }
 
 // serveDHCP answers on one socket until it is closed. One goroutine is enough:
@@ -96,14 +99,17 @@ type voice struct {
 func (b *Booter) serveDHCP(ctx context.Context, conn *net.UDPConn, atPXE bool) error {
 	r := newResponder(b, atPXE)
 	at := conn.LocalAddr().(*net.UDPAddr)
-	quick, err := newQuickMessages(conn)
+	quick, err := udp.NewMessages(conn)
 	if err != nil {
 		return err
 	}
-	v := &voice{b: b, conn: quick, port: uint16(at.Port), bound: !at.IP.IsUnspecified(), oob: make([]byte, 0, 64)}
-	in, oob := make([]byte, dhcp.MaxSize+1), make([]byte, 128)
+	v := &voice{b: b, conn: quick, port: uint16(at.Port), bound: !at.IP.IsUnspecified()}
+	in := make([]udp.Datagram, udp.BatchSize)
+	for i := range in {
+		in[i] = udp.Datagram{Payload: make([]byte, dhcp.MaxSize+1), Control: make([]byte, 128)}
+	}
 	for {
-		n, on, src, err := quick.Read(in, oob)
+		n, err := quick.Read(in)
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil
@@ -113,19 +119,20 @@ func (b *Booter) serveDHCP(ctx context.Context, conn *net.UDPConn, atPXE bool) e
 			}
 			return err
 		}
-		index := arrival(oob[:on])
-		if out, way := r.answer(in[:n], src, index); out != nil {
-			if err := v.say(out, way, r.x.Decision.MAC, index); err != nil {
-				b.tally.add(countSendErrors)
-				b.log.Warn("a DHCP answer could not be sent", "mac", macOf(&r.x.Packet), "to", way.To.String(), "error", err)
+		for _, d := range in[:n] {
+			index := arrival(d.Control)
+			if out, way := r.answer(d.Payload, d.Far, index); out != nil {
+				v.say(out, way, r.x.Decision.MAC, index)
 			}
 		}
+		v.flush()
 	}
 }
 
-// say sends an answer. A frame that cannot be made becomes a broadcast, which
-// RFC 2131 §4.1 allows where unicast is not possible.
-func (v *voice) say(out []byte, way dhcp.Route, m dhcp.MAC, index int) error {
+// say sends an answer with the next flush. A frame, which goes at once, that
+// cannot be made becomes a broadcast, which RFC 2131 §4.1 allows where unicast
+// is not possible.
+func (v *voice) say(out []byte, way dhcp.Route, m dhcp.MAC, index int) {
 	b := v.b
 	if way.Frame {
 		if b.frames != nil && index != 0 && !v.bound {
@@ -133,24 +140,39 @@ func (v *voice) say(out []byte, way dhcp.Route, m dhcp.MAC, index int) error {
 			err := b.frames.send(index, m, from, way.To, out)
 			if err == nil {
 				b.tally.add(countFrames)
-				return nil
+				return
 			}
 			b.tally.add(countFrameErrors)
 		}
 		way.To = dhcp.Everybody
 	}
-	v.oob = v.oob[:0]
+	n := len(v.out)
+	v.out = slices.Grow(v.out, 1)[:n+1]
+	d := &v.out[n] // its memory is used again
+	d.Payload, d.Control, d.Far = append(d.Payload[:0], out...), d.Control[:0], way.To
+	v.macs = append(v.macs, m)
 	if !v.bound {
 		if way.To.Addr() != dhcp.Everybody.Addr() {
 			index = 0 // the routes know where a relay is
 		}
-		v.oob = departure(v.oob, b.cfg.Address, index)
+		d.Control = departure(d.Control, b.cfg.Address, index)
 	}
-	err := v.conn.Write(out, v.oob, way.To)
-	if errors.Is(err, syscall.ENOBUFS) { // the interface is behind: the client asks again
-		return nil
+}
+
+// flush sends what is due. One answer that cannot be sent stops no other.
+func (v *voice) flush() {
+	for at := 0; at < len(v.out); {
+		sent, err := v.conn.Write(v.out[at:])
+		if at += sent; err == nil {
+			continue
+		}
+		if !errors.Is(err, syscall.ENOBUFS) { // the interface is behind: the client asks again
+			v.b.tally.add(countSendErrors)
+			v.b.log.Warn("a DHCP answer could not be sent", "mac", v.macs[at].String(), "to", v.out[at].Far.String(), "error", err)
+		}
+		at++
 	}
-	return err
+	v.out, v.macs = v.out[:0], v.macs[:0]
 }
 
 // stepped keeps account of a stage that was served, and says when it is a loop.
@@ -164,9 +186,4 @@ func (b *Booter) stepped(d *boot.Decision, xid uint32, now time.Time) {
 	told.Loop = l
 	told = told.Deny(boot.Looping)
 	b.log.Warn("a machine goes round in a loop; serving it rests", "mac", d.MAC.String(), "stage", l.Stage.String(), "times", l.Count, "until", l.Until, "why", told.Why())
-}
-
-func macOf(p *dhcp.Packet) string {
-	m, _ := p.MAC()
-	return m.String()
 }

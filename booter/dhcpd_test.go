@@ -20,6 +20,7 @@ import (
 
 	"muster.internal"
 	"muster.internal/dhcp"
+	"muster.internal/udp"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -387,5 +388,44 @@ func TestNoise(t *testing.T) {
 	})
 	if len(p.sightings()) != 0 {
 		t.Errorf("noise was reported as machines: %+v", p.sightings())
+	}
+}
+
+// TestOneBadAnswerStopsNoOther: answers go out together, and one that the kernel
+// does not take is counted and costs its neighbours nothing.
+func TestOneBadAnswerStopsNoOther(t *testing.T) {
+	near, err := listenUDP(netip.MustParseAddrPort("127.0.0.1:0"), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer near.Close()
+	far, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	quick, err := udp.NewMessages(near)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	b := &Booter{log: slog.New(slog.NewTextHandler(&log, nil)), tally: &tally{}}
+	v := &voice{b: b, conn: quick, bound: true}
+	way := dhcp.Route{To: far.LocalAddr().(*net.UDPAddr).AddrPort()}
+	for range 2 { // its memory is used again
+		v.say([]byte("one"), way, dhcp.MAC{2, 0, 0, 0, 0, 1}, 0)
+		v.say(make([]byte, 1<<16), way, dhcp.MAC{2, 0, 0, 0, 0, 2}, 0)
+		v.say([]byte("three"), way, dhcp.MAC{2, 0, 0, 0, 0, 3}, 0)
+		v.flush()
+		in := make([]byte, 100)
+		far.SetReadDeadline(time.Now().Add(10 * time.Second))
+		for _, want := range []string{"one", "three"} {
+			if n, err := far.Read(in); string(in[:n]) != want {
+				t.Errorf("%q instead of %q, %v", in[:n], want, err)
+			}
+		}
+	}
+	if n := b.tally.counts[countSendErrors].Load(); n != 2 || strings.Count(log.String(), "02:00:00:00:00:02") != 2 {
+		t.Errorf("%d errors counted: %s", n, log.String())
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"muster.internal/dhcp"
+	"muster.internal/udp"
 )
 
 // frames is a packet socket. Opening one needs CAP_NET_RAW, using it does not.
@@ -40,7 +41,7 @@ func openFrames(device string) (*frames, error) {
 		return nil, err
 	}
 	f := &frames{fd: fd, ears: os.NewFile(uintptr(fd), "packet socket"), buf: make([]byte, 0, 2048)}
-	f.to = unix.SockaddrLinklayer{Protocol: network16(unix.ETH_P_IP), Halen: 6}
+	f.to = unix.SockaddrLinklayer{Protocol: udp.NetworkOrder(unix.ETH_P_IP), Halen: 6}
 	return f, nil
 }
 
@@ -68,14 +69,10 @@ func listenServers(fd, index int) error {
 	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1); err != nil {
 		return fmt.Errorf("a packet socket without what we send: %w", err)
 	}
-	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: network16(unix.ETH_P_IP), Ifindex: index}); err != nil {
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: udp.NetworkOrder(unix.ETH_P_IP), Ifindex: index}); err != nil {
 		return fmt.Errorf("binding a packet socket: %w", err)
 	}
 	return nil
-}
-
-func network16(v uint16) uint16 {
-	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v))
 }
 
 // send sends a datagram to a hardware address. One goroutine at a time.

@@ -18,6 +18,7 @@ import (
 
 	"muster.internal"
 	"muster.internal/dhcp"
+	"muster.internal/udp"
 )
 
 // inside runs a test again in a network namespace of its own, and tells whether
@@ -71,12 +72,12 @@ func newWire(t *testing.T) *wire {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(network16(unix.ETH_P_ALL)))
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(udp.NetworkOrder(unix.ETH_P_ALL)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Close(fd) })
-	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: network16(unix.ETH_P_ALL), Ifindex: i.Index}); err != nil {
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: udp.NetworkOrder(unix.ETH_P_ALL), Ifindex: i.Index}); err != nil {
 		t.Fatal(err)
 	}
 	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1); err != nil {

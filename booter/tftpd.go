@@ -14,6 +14,7 @@ import (
 	"muster.internal/boot"
 	"muster.internal/dhcp"
 	"muster.internal/tftp"
+	"muster.internal/udp"
 )
 
 const (
@@ -220,7 +221,7 @@ var buffers = sync.Pool{New: func() any { b := make([]byte, 0, 1<<16); return &b
 // and calls moved whenever the client has more than before.
 func send(conn *net.UDPConn, content []byte, r tftp.Request, moved func()) count {
 	terms := tftp.Negotiate(r)
-	quick, err := newQuickConn(conn)
+	quick, err := udp.NewConn(conn)
 	if err != nil {
 		return countTransfersLost
 	}
@@ -274,8 +275,8 @@ func send(conn *net.UDPConn, content []byte, r tftp.Request, moved func()) count
 // A windowWriter sends the packets of a window, in one call if the kernel can.
 type windowWriter struct {
 	conn      *net.UDPConn
-	quick     *quickConn // the same
-	size      int        // of each packet but the last
+	quick     *udp.Conn // the same
+	size      int       // of each packet but the last
 	segmented bool
 }
 

@@ -19,6 +19,7 @@ import (
 	"muster.internal/boot"
 	"muster.internal/dhcp"
 	"muster.internal/tftp"
+	"muster.internal/udp"
 )
 
 func parseAddr(s string) netip.Addr { return netip.MustParseAddr(s) }
@@ -295,7 +296,7 @@ func TestWithoutSegmentation(t *testing.T) {
 		if segmented && segment(c, 100) != nil {
 			t.Skip("this kernel has no UDP segmentation: windows are sent packet by packet, as the other half of this test shows")
 		}
-		quick, err := newQuickConn(c)
+		quick, err := udp.NewConn(c)
 		if err != nil {
 			t.Fatal(err)
 		}

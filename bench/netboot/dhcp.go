@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"muster.internal/udp"
 )
 
 // dhcp compares DISCOVER, OFFER, REQUEST, ACK as firmware asks and a relay
@@ -158,11 +160,16 @@ func (b *bench) dhcpPeers() ([]server, error) {
 	}), nil
 }
 
-// A dhcpLoad plays a relay with many machines behind it, on one socket.
+// A dhcpLoad plays a relay with many machines behind it, on one socket. A load
+// that costs more than the server would measure itself: it reads and writes as
+// the booter does.
 type dhcpLoad struct {
 	conn     *net.UDPConn
+	quick    *udp.Messages
+	in, out  []udp.Datagram
 	machines int
 	next     int
+	xid      uint32
 	pending  map[uint32]*asking // by transaction
 	offers   []float64          // us from DISCOVER to OFFER
 }
@@ -176,8 +183,13 @@ type asking struct {
 
 func (b *bench) newDHCPLoad(machines int) (*dhcpLoad, error) {
 	l := &dhcpLoad{machines: machines, pending: map[uint32]*asking{}}
+	for range udp.BatchSize {
+		l.in = append(l.in, udp.Datagram{Payload: make([]byte, 2048)})
+	}
 	return l, b.atLoad(func() (err error) {
-		l.conn, err = net.DialUDP("udp4", &net.UDPAddr{IP: net.ParseIP(loadIP), Port: 67}, &net.UDPAddr{IP: net.ParseIP(serverIP), Port: 67})
+		if l.conn, err = net.DialUDP("udp4", &net.UDPAddr{IP: net.ParseIP(loadIP), Port: 67}, &net.UDPAddr{IP: net.ParseIP(serverIP), Port: 67}); err == nil {
+			l.quick, err = udp.NewMessages(l.conn)
+		}
 		return err
 	})
 }
@@ -185,78 +197,83 @@ func (b *bench) newDHCPLoad(machines int) (*dhcpLoad, error) {
 // run takes count machines through their four messages, window at a time. What
 // is not answered in time has failed.
 func (l *dhcpLoad) run(count, window int, patience time.Duration) (done, failed int, err error) {
-	var xid uint32
-	begin := func() error {
-		xid++
-		a := &asking{n: l.next % l.machines, at: time.Now()}
-		l.next += 7919 // a prime: neighbours in time are no neighbours in the table
-		l.pending[xid] = a
-		_, err := l.conn.Write(message(xid, a, nil))
-		return err
-	}
-	started := 0
-	for ; started < min(window, count); started++ {
-		if err := begin(); err != nil {
-			return 0, 0, err
-		}
-	}
-	in := make([]byte, 2048)
 	for done+failed < count {
+		for len(l.pending) < min(window, count-done-failed) {
+			l.begin()
+		}
+		if _, err := l.quick.Write(l.out); err != nil {
+			return done, failed, err
+		}
+		l.out = l.out[:0]
 		l.conn.SetReadDeadline(time.Now().Add(patience))
-		n, err := l.conn.Read(in)
-		if err != nil {
-			var timeout net.Error
-			if !errors.As(err, &timeout) || !timeout.Timeout() {
-				if done == 0 && patience < time.Second { // it is not there yet
-					return 0, count, nil
-				}
-				return done, failed, err
-			}
-			// All that is under way has gone unanswered.
-			for range len(l.pending) {
-				failed++
-			}
+		n, err := l.quick.Read(l.in)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded): // all that is under way has gone unanswered
+			failed += len(l.pending)
 			clear(l.pending)
-			for ; started < count && len(l.pending) < window; started++ {
-				if err := begin(); err != nil {
-					return done, failed, err
-				}
-			}
-			continue
+		case err != nil && done == 0 && patience < time.Second: // it is not there yet
+			return 0, count, nil
+		case err != nil:
+			return done, failed, err
 		}
-		id := binary.BigEndian.Uint32(in[4:])
-		a := l.pending[id]
-		if n < 240 || a == nil {
-			continue
-		}
-		if want := address(a.n); [4]byte(in[16:20]) != want {
-			return done, failed, fmt.Errorf("%s was given %v", macText(a.n), net.IP(in[16:20]))
-		}
-		switch kind := option(in[:n], 53); {
-		case len(kind) == 1 && kind[0] == 2 && !a.request:
-			l.offers = append(l.offers, float64(time.Since(a.at).Nanoseconds())/1e3)
-			a.request = true
-			if _, err := l.conn.Write(message(id, a, option(in[:n], 54))); err != nil {
+		for _, d := range l.in[:n] {
+			over, err := l.answered(d.Payload)
+			if err != nil {
 				return done, failed, err
 			}
-		case len(kind) == 1 && kind[0] == 5 && a.request:
-			done++
-			delete(l.pending, id)
-			if started < count {
-				started++
-				if err := begin(); err != nil {
-					return done, failed, err
-				}
+			if over {
+				done++
 			}
 		}
 	}
 	return done, failed, nil
 }
 
-// message is what 64-bit UEFI sends, passed on by a relay: a DISCOVER, or with
+// begin has the next machine ask.
+func (l *dhcpLoad) begin() {
+	l.xid++
+	a := &asking{n: l.next % l.machines, at: time.Now()}
+	l.next += 7919 // a prime: neighbours in time are no neighbours in the table
+	l.pending[l.xid] = a
+	l.say(l.xid, a, nil)
+}
+
+// say queues a machine's DISCOVER, or with a server's identifier its REQUEST.
+func (l *dhcpLoad) say(xid uint32, a *asking, server []byte) {
+	n := len(l.out)
+	l.out = slices.Grow(l.out, 1)[:n+1] // its memory is used again
+	l.out[n].Payload = appendMessage(l.out[n].Payload[:0], xid, a, server)
+}
+
+// answered takes in one answer, and tells whether a machine is done with it.
+func (l *dhcpLoad) answered(in []byte) (over bool, err error) {
+	if len(in) < 240 {
+		return false, nil
+	}
+	id := binary.BigEndian.Uint32(in[4:])
+	a := l.pending[id]
+	if a == nil {
+		return false, nil
+	}
+	if want := address(a.n); [4]byte(in[16:20]) != want {
+		return false, fmt.Errorf("%s was given %v", macText(a.n), net.IP(in[16:20]))
+	}
+	switch kind := option(in, 53); {
+	case len(kind) == 1 && kind[0] == 2 && !a.request:
+		l.offers = append(l.offers, float64(time.Since(a.at).Nanoseconds())/1e3)
+		a.request = true
+		l.say(id, a, option(in, 54))
+	case len(kind) == 1 && kind[0] == 5 && a.request:
+		delete(l.pending, id)
+		return true, nil
+	}
+	return false, nil
+}
+
+// appendMessage appends what 64-bit UEFI sends, passed on by a relay: a DISCOVER, or with
 // a server's identifier a REQUEST.
-func message(xid uint32, a *asking, server []byte) []byte {
-	p := make([]byte, 240, 400)
+func appendMessage(p []byte, xid uint32, a *asking, server []byte) []byte {
+	p = append(p, make([]byte, 240)...)
 	p[0], p[1], p[2], p[3] = 1, 1, 6, 1
 	binary.BigEndian.PutUint32(p[4:], xid)
 	copy(p[24:], net.ParseIP(loadIP).To4())
@@ -294,7 +311,7 @@ func option(p []byte, code byte) []byte {
 			return nil
 		}
 		if p[0] == code {
-			return slices.Clone(p[2 : 2+n])
+			return p[2 : 2+n]
 		}
 		p = p[2+n:]
 	}

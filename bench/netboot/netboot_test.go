@@ -20,7 +20,7 @@ func TestMessageIsFirmware(t *testing.T) {
 		want   dhcp.MessageType
 	}{{nil, dhcp.Discover}, {[]byte{10, 0, 0, 1}, dhcp.Request}} {
 		var p dhcp.Packet
-		if err := p.Parse(message(77, &asking{n: 70_000}, c.server)); err != nil {
+		if err := p.Parse(appendMessage(nil, 77, &asking{n: 70_000}, c.server)); err != nil {
 			t.Fatal(err)
 		}
 		q, ok := boot.FromDHCP(&p)
