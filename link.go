@@ -95,7 +95,12 @@ type Declarations interface {
 	Declare(ctx context.Context, nodeID string, d resource.Declaration) (NodeDeclaration, error)
 	// Declaration is the newest one, with hashes where contents are secret.
 	Declaration(ctx context.Context, nodeID string) (NodeDeclaration, error)
+	// ResolveConflict says a person's word on an adopted resource that is not as
+	// declared. It goes to the host with the next generation of the declaration.
+	ResolveConflict(ctx context.Context, nodeID string, r ConflictResolution) (NodeDeclaration, error)
 	NodeReport(ctx context.Context, nodeID string) (NodeReport, error)
+	// NodeBriefing is the newest report in four words.
+	NodeBriefing(ctx context.Context, nodeID string) (resource.Briefing, error)
 	NodeOwned(ctx context.Context, nodeID string) (NodeOwned, error)
 	NodeProfile(ctx context.Context, nodeID string) (NodeProfile, error)
 }
@@ -107,6 +112,12 @@ type NodeDeclaration struct {
 	DeclaredAt  time.Time            `json:"declared_at"`
 	DeclaredBy  string               `json:"declared_by"`
 	Declaration resource.Declaration `json:"declaration"`
+}
+
+// A ConflictResolution is a person's word on one resource of a node.
+type ConflictResolution struct {
+	Ref     resource.Ref        `json:"ref"`
+	Resolve resource.Resolution `json:"resolve"`
 }
 
 // A NodeReport is the newest that a node's host said of its applies.

@@ -355,6 +355,12 @@ func (s session) Declare(_ ctx, id string, d resource.Declaration) (muster.NodeD
 func (s session) Declaration(_ ctx, id string) (muster.NodeDeclaration, error) {
 	return answer[muster.NodeDeclaration](s.f, "Declaration", id)
 }
+func (s session) ResolveConflict(_ ctx, id string, r muster.ConflictResolution) (muster.NodeDeclaration, error) {
+	return answer[muster.NodeDeclaration](s.f, "ResolveConflict", id, r)
+}
+func (s session) NodeBriefing(_ ctx, id string) (resource.Briefing, error) {
+	return answer[resource.Briefing](s.f, "NodeBriefing", id)
+}
 func (s session) NodeReport(_ ctx, id string) (muster.NodeReport, error) {
 	return answer[muster.NodeReport](s.f, "NodeReport", id)
 }

@@ -18,6 +18,14 @@ func (a *API) declarations() {
 		func(ctx context.Context, s Session, in *id) (muster.NodeDeclaration, error) {
 			return s.Declaration(ctx, in.ID)
 		})
+	add(a, op{method: post, path: "/v1/nodes/{id}/resolve", id: "resolve-conflict", summary: "Say whether an adopted resource becomes as declared, or stays the machine's own", acts: may(muster.ActDeclare)},
+		func(ctx context.Context, s Session, in *idBody[muster.ConflictResolution]) (muster.NodeDeclaration, error) {
+			return s.ResolveConflict(ctx, in.ID, in.Body)
+		})
+	add(a, op{method: get, path: "/v1/nodes/{id}/briefing", id: "get-briefing", summary: "Show the last apply of a node in four words: ok, kept, unknown, failed", acts: read},
+		func(ctx context.Context, s Session, in *id) (resource.Briefing, error) {
+			return s.NodeBriefing(ctx, in.ID)
+		})
 	add(a, op{method: get, path: "/v1/nodes/{id}/report", id: "get-report", summary: "Show how the last apply of a node went", acts: read},
 		func(ctx context.Context, s Session, in *id) (muster.NodeReport, error) {
 			return s.NodeReport(ctx, in.ID)

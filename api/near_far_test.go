@@ -210,6 +210,8 @@ var questions = []question{
 	q1("Node", "viewer", everything.Node),
 	q2("Declare", "key-full", everything.Declare),
 	q1("Declaration", "viewer", everything.Declaration),
+	q2("ResolveConflict", "key-full", everything.ResolveConflict),
+	q1("NodeBriefing", "viewer", everything.NodeBriefing),
 	q1("NodeReport", "viewer", everything.NodeReport),
 	q1("NodeOwned", "viewer", everything.NodeOwned),
 	q1("NodeProfile", "viewer", everything.NodeProfile),

@@ -15,6 +15,14 @@ func (c *Client) Declaration(ctx context.Context, nodeID string) (muster.NodeDec
 	return fetch[muster.NodeDeclaration](ctx, c, get("/v1/nodes", nodeID, "declaration"))
 }
 
+func (c *Client) ResolveConflict(ctx context.Context, nodeID string, r muster.ConflictResolution) (muster.NodeDeclaration, error) {
+	return fetch[muster.NodeDeclaration](ctx, c, post(r, "/v1/nodes", nodeID, "resolve"))
+}
+
+func (c *Client) NodeBriefing(ctx context.Context, nodeID string) (resource.Briefing, error) {
+	return fetch[resource.Briefing](ctx, c, get("/v1/nodes", nodeID, "briefing"))
+}
+
 func (c *Client) NodeReport(ctx context.Context, nodeID string) (muster.NodeReport, error) {
 	return fetch[muster.NodeReport](ctx, c, get("/v1/nodes", nodeID, "report"))
 }

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"muster.internal"
@@ -46,6 +47,51 @@ func (s session) Declaration(ctx context.Context, nodeID string) (muster.NodeDec
 	n, err := s.store.Declaration(ctx, nodeID)
 	n.Declaration = n.Declaration.Redacted()
 	return n, err
+}
+
+// ResolveConflict is the standing declaration with a word in it.
+func (s session) ResolveConflict(ctx context.Context, nodeID string, r muster.ConflictResolution) (muster.NodeDeclaration, error) {
+	if r.Resolve != resource.ResolveTake && r.Resolve != resource.ResolveKeep {
+		return muster.NodeDeclaration{}, muster.Invalid("resolve", "%q is neither take nor keep", r.Resolve)
+	}
+	was, err := s.store.Declaration(ctx, nodeID)
+	if err != nil {
+		return was, err
+	}
+	mirror, err := s.store.NodeOwned(ctx, nodeID)
+	if err != nil && !muster.IsCode(err, muster.CodeNotFound) {
+		return was, err
+	}
+	d := was.Declaration
+	d.Resources = slices.Clone(d.Resources)
+	declared := d.Find(r.Ref)
+	if declared == nil || !open(mirror.Owned, r.Ref) {
+		return was, notOpen(nodeID, r.Ref, mirror.Owned)
+	}
+	declared.Resolve = r.Resolve
+	return s.Declare(ctx, nodeID, d) // of the generation that was read
+}
+
+// open tells whether a word on a resource changes anything: it is in conflict,
+// or was kept by such a word.
+func open(owned []resource.Owned, ref resource.Ref) bool {
+	return slices.ContainsFunc(owned, func(o resource.Owned) bool { return o.Ref == ref && (o.Conflict || o.Resolved != "") })
+}
+
+func notOpen(nodeID string, ref resource.Ref, owned []resource.Owned) error {
+	p := muster.Problemf(muster.CodeConflict, "%s of node %s is in no conflict, by what its host said last; muster node owned %s lists what is", ref, nodeID, nodeID)
+	p.State = "no conflict"
+	for _, o := range owned {
+		if open(owned, o.Ref) {
+			p.Allowed = append(p.Allowed, "resolve "+string(o.Ref))
+		}
+	}
+	return p
+}
+
+func (s session) NodeBriefing(ctx context.Context, nodeID string) (resource.Briefing, error) {
+	r, err := s.store.NodeReport(ctx, nodeID)
+	return r.Report.Briefing(), err
 }
 
 func (s session) NodeReport(ctx context.Context, nodeID string) (muster.NodeReport, error) {

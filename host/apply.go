@@ -52,14 +52,6 @@ type Ledger interface {
 	Sync() error
 }
 
-// A Resolution is a person's word on a conflict.
-type Resolution string
-
-const (
-	ResolveTake Resolution = "take" // the declaration wins
-	ResolveKeep Resolution = "keep" // the machine's own stays; the host owns nothing there
-)
-
 // Work is what is to be applied, and how.
 type Work struct {
 	Declaration *resource.Declaration
@@ -71,7 +63,7 @@ type Work struct {
 	Local bool
 	// DryRun changes nothing, and its report says what would be.
 	DryRun  bool
-	Resolve map[resource.Ref]Resolution
+	Resolve map[resource.Ref]resource.Resolution
 }
 
 // syncEvery is after how many records the ledger is made durable in between.
@@ -197,7 +189,7 @@ func (a *applying) intend() error {
 			continue
 		}
 		o, known := a.ledger.Get(r.Ref())
-		if known && (o.Origin != resource.OriginFound || !r.Adopt) {
+		if known && (o.Origin != resource.OriginFound || !r.Adopt || a.word(r, o) == resource.ResolveKeep) {
 			continue
 		}
 		o, owned, err := a.claim(r)

@@ -143,7 +143,7 @@ func TestAdopt(t *testing.T) {
 	if diff := cmp.Diff([]string{"keep file:/etc/a"}, m.log); diff != "" {
 		t.Error(diff)
 	}
-	take := func(w *Work) { w.Resolve = map[resource.Ref]Resolution{"file:/etc/a": ResolveTake} }
+	take := func(w *Work) { w.Resolve = map[resource.Ref]resource.Resolution{"file:/etc/a": resource.ResolveTake} }
 	expect(t, apply(t, m, l, adopting, take), "changed", "changed file:/etc/a updated", "ok service:web.service")
 	expect(t, apply(t, m, l, adopting), "ok", "ok file:/etc/a", "ok service:web.service")
 	expect(t, apply(t, m, l, `{"resources":[]}`), "changed", "changed service:web.service restored", "changed file:/etc/a restored")
@@ -157,14 +157,74 @@ func TestAdoptKeep(t *testing.T) {
 	was := maps.Clone(m.there)
 	l := newLedger(m.plug)
 	apply(t, m, l, adopting)
-	keep := func(w *Work) { w.Resolve = map[resource.Ref]Resolution{"file:/etc/a": ResolveKeep} }
+	keep := func(w *Work) { w.Resolve = map[resource.Ref]resource.Resolution{"file:/etc/a": resource.ResolveKeep} }
 	expect(t, apply(t, m, l, adopting, keep), "kept", "kept file:/etc/a", "ok service:web.service")
 	if o := l.now["file:/etc/a"]; o.Conflict || o.Origin != resource.OriginFound {
 		t.Errorf("%+v", o)
 	}
+	// It is a word that stays.
+	for range 2 {
+		expect(t, apply(t, m, l, adopting), "kept", "kept file:/etc/a", "ok service:web.service")
+		if o := l.now["file:/etc/a"]; o.Conflict || o.Resolved != resource.ResolveKeep {
+			t.Errorf("%+v", o)
+		}
+	}
 	apply(t, m, l, `{"resources":[]}`)
 	if diff := cmp.Diff(was, m.there); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A word that comes with a declaration counts until a newer one, or a person at
+// the machine, says otherwise; without any, what was said before does.
+func TestResolveDeclared(t *testing.T) {
+	m := theirs()
+	was := maps.Clone(m.there)
+	l := newLedger(m.plug)
+	at := func(generation int, word string) string {
+		s := strings.Replace(adopting, `"adopt":true`, `"adopt":true,"resolve":"`+word+`"`, 1)
+		if word == "" {
+			s = adopting
+		}
+		return strings.Replace(s, `{"resources"`, fmt.Sprintf(`{"generation":%d,"resources"`, generation), 1)
+	}
+	by := func(word resource.Resolution) func(*Work) {
+		return func(w *Work) { w.Resolve = map[resource.Ref]resource.Resolution{"file:/etc/a": word} }
+	}
+	const kept, taken, same = "kept file:/etc/a", "changed file:/etc/a updated", "ok file:/etc/a"
+	for _, c := range []struct {
+		text string
+		how  []func(*Work)
+		want string
+	}{
+		{at(1, ""), nil, "kept file:/etc/a adopted"},
+		{at(2, "keep"), nil, kept},
+		{at(2, "keep"), nil, kept},
+		{at(3, ""), nil, kept},
+		{at(3, ""), []func(*Work){by("take")}, taken},
+		{at(3, ""), nil, same},
+	} {
+		if got, _, _ := strings.Cut(lines(apply(t, m, l, c.text, c.how...)), "\n"); got != c.want {
+			t.Errorf("%s: %q, not %q", c.text, got, c.want)
+		}
+	}
+	apply(t, m, l, `{"generation":4,"resources":[]}`)
+	if diff := cmp.Diff(was, m.there); diff != "" {
+		t.Error(diff)
+	}
+	for _, c := range []struct {
+		text string
+		how  []func(*Work)
+		want string
+	}{
+		{at(5, "take"), []func(*Work){by("keep")}, kept},
+		{at(5, "take"), nil, kept}, // the person at the machine spoke last
+		{at(6, "take"), nil, taken},
+		{at(7, "keep"), nil, same}, // there is no conflict any more
+	} {
+		if got, _, _ := strings.Cut(lines(apply(t, m, l, c.text, c.how...)), "\n"); got != c.want {
+			t.Errorf("%s: %q, not %q", c.text, got, c.want)
+		}
 	}
 }
 

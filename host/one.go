@@ -90,6 +90,9 @@ func (a *applying) owned(r *resource.Resource, o resource.Owned, is, want resour
 	if o.Origin == resource.OriginFound && !is.Satisfies(want) {
 		line := a.notOurs(r, is, want)
 		line.Reason = fmt.Sprintf("this %s was as declared before the host came, so it is not the host's, and has changed; \"adopt\": true would take it over", r.Kind())
+		if o.Resolved == resource.ResolveKeep {
+			line.Reason = keptByWord
+		}
 		return line, nil
 	}
 	if o.Conflict {
@@ -104,24 +107,38 @@ func (a *applying) owned(r *resource.Resource, o resource.Owned, is, want resour
 // conflict is an adopted resource that is not as declared: the machine's own
 // stays until a person resolves it.
 func (a *applying) conflict(r *resource.Resource, o resource.Owned, is, want resource.State) (resource.Line, error) {
-	word := a.Resolve[o.Ref]
+	word := a.word(r, o)
 	switch {
 	case is.Satisfies(want):
 		o.Conflict = false
 		return a.settled(r, o, want)
-	case word == ResolveTake:
+	case word == resource.ResolveTake:
 		o.Conflict = false
 		line, err := a.change(r, o, is, want)
 		return line, err
-	case word == ResolveKeep && !a.DryRun:
-		o.Origin, o.Conflict = resource.OriginFound, false
+	case word == resource.ResolveKeep:
+		o.Origin, o.Conflict, o.Resolved, o.Generation = resource.OriginFound, false, word, a.Declaration.Generation
 		line := a.notOurs(r, is, want)
-		line.Reason = "the machine's own was kept, as a person decided"
+		line.Reason = keptByWord
 		return line, a.write(o)
 	}
 	line := resource.Line{Outcome: resource.OutcomeKept, Did: "adopted", Differences: resource.Differences(is, want)}
-	line.Reason = "it is adopted and differs from the declaration; the machine's own stays until a person says `muster-host adopt resolve` take or keep"
+	line.Reason = "it is adopted and differs from the declaration; the machine's own stays until a person decides: take or keep, by `muster-host adopt resolve` or `muster node resolve`"
 	return line, nil
+}
+
+const keptByWord = "the machine's own was kept, as a person decided; `muster-host adopt resolve` or `muster node resolve` can take it over"
+
+// word is the last that a person said of a conflict: at the machine, in a newer
+// declaration, or before.
+func (a *applying) word(r *resource.Resource, o resource.Owned) resource.Resolution {
+	switch w := a.Resolve[o.Ref]; {
+	case w != "":
+		return w
+	case r.Resolve != "" && (o.Resolved == "" || a.Local || a.Declaration.Generation > o.Generation):
+		return r.Resolve
+	}
+	return o.Resolved
 }
 
 // settled is a resource that is as wanted; only its record may have to follow.

@@ -1,6 +1,10 @@
 package resource
 
-import "time"
+import (
+	"fmt"
+	"strings"
+	"time"
+)
 
 // A Briefing is a report as a person reads it after an adoption: of each
 // resource whether it is as declared, was kept as it is, cannot be told or
@@ -38,6 +42,42 @@ func (r Report) Briefing() Briefing {
 		b.Lines = append(b.Lines, line)
 	}
 	return b
+}
+
+// Text is the briefing as people read it.
+func (b Briefing) Text() string {
+	t := new(strings.Builder)
+	for _, l := range b.Lines {
+		t.WriteString(lineText(l.Outcome, l.Ref, l.Did, l.Reason))
+		for _, d := range l.Differences {
+			is := d.Is
+			if is == "" {
+				is = "-"
+			}
+			fmt.Fprintf(t, "           %s %s → %s\n", d.Field, is, d.Want)
+		}
+	}
+	generation := "applied by hand"
+	if b.Generation > 0 {
+		generation = fmt.Sprintf("generation %d", b.Generation)
+	}
+	fmt.Fprintf(t, "outcome: %s (%d ok, %d kept, %d unknown, %d failed), %s, %s\n", b.Outcome, b.Sum[OutcomeOK], b.Sum[OutcomeKept],
+		b.Sum[OutcomeUnknown], b.Sum[OutcomeFailed], generation, b.Finished.Local().Format(time.DateTime))
+	return t.String()
+}
+
+// Text is one line of a report as people read it.
+func (l Line) Text() string { return lineText(l.Outcome, l.Ref, l.Did, l.Reason) }
+
+func lineText(o Outcome, ref Ref, did, reason string) string {
+	text := fmt.Sprintf("%-8s %s", o, ref)
+	if did != "" {
+		text += "  " + did
+	}
+	if reason != "" {
+		text += ": " + reason
+	}
+	return text + "\n"
 }
 
 func brief(o Outcome) Outcome {

@@ -182,6 +182,13 @@ func (r *Resource) check(values map[string]string, found finding) {
 			found("adopt", "an action leaves nothing that could be adopted")
 		}
 	}
+	switch {
+	case r.Resolve == "":
+	case r.Resolve != ResolveTake && r.Resolve != ResolveKeep:
+		found("resolve", "%q is neither take nor keep", r.Resolve)
+	case !r.Adopt:
+		found("resolve", "only what is adopted can be in a conflict: it needs \"adopt\": true")
+	}
 }
 
 func checkWord(word string, shape shape, field, what string, found finding) {

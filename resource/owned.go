@@ -37,6 +37,9 @@ type Owned struct {
 	// Conflict: it was adopted and differs from the declaration, and nobody has
 	// resolved which of the two it shall be.
 	Conflict bool `json:"conflict,omitempty"`
+	// Resolved is "keep" where a person decided, at Generation, that the
+	// machine's own stays.
+	Resolved Resolution `json:"resolved,omitempty"`
 	// Undone counts how often the host undid the same change by somebody else,
 	// Drift, the hash of what it found; UndoneAt is when it last did.
 	Undone   int        `json:"undone,omitempty"`
@@ -63,6 +66,19 @@ var removals = map[Kind]map[Origin]Removal{
 	KindDirectory: {OriginCreated: RemovalRemove, OriginAdopted: RemovalRestore},
 	KindService:   {OriginCreated: RemovalStop, OriginAdopted: RemovalRestore},
 	KindContainer: {OriginCreated: RemovalRemove, OriginAdopted: RemovalForget},
+}
+
+// OriginText says how the host came to it, and what is unfinished about that.
+func (o Owned) OriginText() string {
+	switch {
+	case o.Begun:
+		return string(o.Origin) + ", not finished"
+	case o.Conflict:
+		return string(o.Origin) + ", in conflict"
+	case o.Resolved == ResolveKeep:
+		return string(o.Origin) + ", kept"
+	}
+	return string(o.Origin)
 }
 
 // Removal is what becomes of it when it is declared no longer. A package is

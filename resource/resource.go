@@ -35,6 +35,14 @@ type Ref string
 // NewRef makes one.
 func NewRef(k Kind, key string) Ref { return Ref(string(k) + ":" + key) }
 
+// RefOf is the resource that a person names; a path alone is a file's.
+func RefOf(text string) Ref {
+	if strings.HasPrefix(text, "/") {
+		return NewRef(KindFile, text)
+	}
+	return Ref(text)
+}
+
 // Kind is what comes before the colon.
 func (r Ref) Kind() Kind {
 	k, _, _ := strings.Cut(string(r), ":")
@@ -71,10 +79,21 @@ type Resource struct {
 	// Adopt takes ownership of what is there already. Without it an existing
 	// file, directory, running service or container is kept as it is.
 	Adopt bool `json:"adopt,omitempty"`
+	// Resolve is a person's word on an adopted resource that is not as declared;
+	// without it the machine's own stays until there is one.
+	Resolve Resolution `json:"resolve,omitempty"`
 	// After are earlier resources that must have worked before this is tried.
 	// A path always comes after the declared directories it is in.
 	After []Ref `json:"after,omitempty"`
 }
+
+// A Resolution is a person's word on a conflict.
+type Resolution string
+
+const (
+	ResolveTake Resolution = "take" // the declaration wins
+	ResolveKeep Resolution = "keep" // the machine's own stays; the host owns nothing there
+)
 
 // A File is a regular file with a content.
 type File struct {

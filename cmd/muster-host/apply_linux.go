@@ -145,14 +145,7 @@ func printReport(out io.Writer, r resource.Report, w host.Work) {
 		if l.Outcome == resource.OutcomeOK && l.Did == "" {
 			continue
 		}
-		fmt.Fprintf(out, "%-8s %s", l.Outcome, l.Ref)
-		if l.Did != "" {
-			fmt.Fprintf(out, "  %s", l.Did)
-		}
-		if l.Reason != "" {
-			fmt.Fprintf(out, ": %s", l.Reason)
-		}
-		fmt.Fprintln(out)
+		fmt.Fprint(out, l.Text())
 		if w.DryRun || l.Outcome == resource.OutcomeKept {
 			printDifferences(out, l, w)
 		}

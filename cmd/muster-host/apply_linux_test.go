@@ -181,6 +181,15 @@ func TestAdoptResolve(t *testing.T) {
 		if text, _ := os.ReadFile(path); string(text) != want {
 			t.Errorf("%s: it holds %q", word, text)
 		}
+		if word == "keep" { // and what was kept can be taken later
+			if code, text := b.run("", "apply", file); code != exitIncomplete || !strings.Contains(text, "as a person decided") {
+				t.Errorf("applied again: %d %s", code, text)
+			}
+			b.run("", "adopt", "resolve", "DIR/theirs", "take", "--file", file)
+			if text, _ := os.ReadFile(path); string(text) != "ours\n" {
+				t.Errorf("taken later: it holds %q", text)
+			}
+		}
 		if code, text := b.run("", "adopt", "resolve", "DIR/theirs", word, "--file", file); code != exitFailed || !strings.Contains(text, "in no conflict") {
 			t.Errorf("%s again: %d %s", word, code, text)
 		}

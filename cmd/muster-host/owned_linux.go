@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -36,18 +35,11 @@ func owned(_ context.Context, e *env) error {
 		t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 		fmt.Fprintln(t, "RESOURCE\tORIGIN\tSINCE\tGENERATION\tORIGINAL")
 		for _, o := range all {
-			origin := string(o.Origin)
-			switch {
-			case o.Begun:
-				origin += ", not finished"
-			case o.Conflict:
-				origin += ", in conflict"
-			}
 			generation := fmt.Sprint(o.Generation)
 			if o.Local {
 				generation = "local"
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", o.Ref, origin, o.Since.Local().Format(time.DateTime), generation, o.Original)
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", o.Ref, o.OriginText(), o.Since.Local().Format(time.DateTime), generation, o.Original)
 		}
 		t.Flush()
 	})
@@ -67,7 +59,7 @@ func restore(_ context.Context, e *env) error {
 		return err
 	}
 	defer s.close()
-	ref := refOf(args[0])
+	ref := resource.RefOf(args[0])
 	o, known := s.ledger.Get(ref)
 	switch {
 	case !known:
@@ -84,19 +76,11 @@ func restore(_ context.Context, e *env) error {
 		return fmt.Errorf("%s: %s", ref, line.Reason)
 	}
 	// It is the machine's own from here on, whatever is declared.
-	o.Origin, o.Conflict = resource.OriginFound, false
+	o.Origin, o.Conflict, o.Resolved = resource.OriginFound, false, resource.ResolveKeep
 	if err := s.ledger.Write(o); err != nil {
 		return err
 	}
 	return e.print(line, func(out io.Writer) { fmt.Fprintf(out, "%s is again as it was found, and no longer the host's\n", ref) })
-}
-
-// refOf is the resource that a person names; a path is a file's.
-func refOf(arg string) resource.Ref {
-	if strings.HasPrefix(arg, "/") {
-		return resource.NewRef(resource.KindFile, arg)
-	}
-	return resource.Ref(arg)
 }
 
 const adoptUsage = `usage: muster-host adopt resolve RESOURCE take|keep [flags]
@@ -121,8 +105,8 @@ func adopt(_ context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	ref, word := refOf(args[0]), host.Resolution(args[1])
-	if word != host.ResolveTake && word != host.ResolveKeep {
+	ref, word := resource.RefOf(args[0]), resource.Resolution(args[1])
+	if word != resource.ResolveTake && word != resource.ResolveKeep {
 		fmt.Fprintf(e.err, "muster-host adopt resolve: say take or keep, not %q\n", args[1])
 		return status(exitUsage)
 	}
@@ -137,14 +121,14 @@ func adopt(_ context.Context, e *env) error {
 	if err != nil {
 		return err
 	}
-	w.Resolve = map[resource.Ref]host.Resolution{ref: word}
+	w.Resolve = map[resource.Ref]resource.Resolution{ref: word}
 	return e.applied(dir, w)
 }
 
 // resolving is the work in which a conflict is resolved.
 func (e *env) resolving(s *store, ref resource.Ref, file string) (host.Work, error) {
 	w := host.Work{Trigger: "local", Version: muster.Build, Local: file != ""}
-	if o, known := s.ledger.Get(ref); !known || !o.Conflict {
+	if o, known := s.ledger.Get(ref); !known || !o.Conflict && o.Resolved == "" {
 		return w, fmt.Errorf("%s is in no conflict; `muster-host owned` lists what is", ref)
 	}
 	if file != "" {

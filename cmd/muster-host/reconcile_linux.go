@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"time"
 
 	"muster.internal"
 	"muster.internal/host"
@@ -69,34 +68,8 @@ func briefing(_ context.Context, e *env) error {
 		return err
 	}
 	b := r.Briefing()
-	if err := e.print(b, func(out io.Writer) { printBriefing(out, b) }); err != nil {
+	if err := e.print(b, func(out io.Writer) { fmt.Fprint(out, b.Text()) }); err != nil {
 		return err
 	}
 	return statusOf(b.Outcome)
-}
-
-func printBriefing(out io.Writer, b resource.Briefing) {
-	for _, l := range b.Lines {
-		fmt.Fprintf(out, "%-8s %s", l.Outcome, l.Ref)
-		if l.Did != "" {
-			fmt.Fprintf(out, "  %s", l.Did)
-		}
-		if l.Reason != "" {
-			fmt.Fprintf(out, ": %s", l.Reason)
-		}
-		fmt.Fprintln(out)
-		for _, d := range l.Differences {
-			is := d.Is
-			if is == "" {
-				is = "-"
-			}
-			fmt.Fprintf(out, "           %s %s → %s\n", d.Field, is, d.Want)
-		}
-	}
-	generation := "applied by hand"
-	if b.Generation > 0 {
-		generation = fmt.Sprintf("generation %d", b.Generation)
-	}
-	fmt.Fprintf(out, "outcome: %s (%d ok, %d kept, %d unknown, %d failed), %s, %s\n", b.Outcome, b.Sum[resource.OutcomeOK], b.Sum[resource.OutcomeKept],
-		b.Sum[resource.OutcomeUnknown], b.Sum[resource.OutcomeFailed], generation, b.Finished.Local().Format(time.DateTime))
 }

@@ -278,6 +278,72 @@ not be touched without "adopt"), unknown, failed. What is ok is counted.`,
 	}
 }
 
+func (a *app) nodeBriefing() *cobra.Command {
+	return &cobra.Command{
+		Use:   "briefing NODE",
+		Short: "Show each resource of a node in one of four words",
+		Long: `Show how the last apply of a node went, every resource in one of four words: ok
+(it is as declared), kept (the machine's own stays, and differs), unknown,
+failed. The outcome is the worst of them. It is what muster-host briefing shows
+on the machine, and its JSON stays as it is.`,
+		Example:           `  muster node briefing 8CX2P53`,
+		Args:              names("NODE"),
+		ValidArgsFunction: a.completeWith(machineWords),
+		RunE: on(a, node, func(c *cobra.Command, f fleet, n muster.Node) error {
+			b, err := f.NodeBriefing(c.Context(), n.ID)
+			if err != nil {
+				return err
+			}
+			return a.show(b, func(w io.Writer) { fmt.Fprint(w, safe(b).Text()) })
+		}),
+	}
+}
+
+// safe is a briefing without what could steer a terminal: a machine says it.
+func safe(b resource.Briefing) resource.Briefing {
+	b.Lines = slices.Clone(b.Lines)
+	for i, l := range b.Lines {
+		l.Ref, l.Outcome, l.Did, l.Reason = resource.Ref(said(string(l.Ref))), resource.Outcome(said(string(l.Outcome))), said(l.Did), said(l.Reason)
+		l.Differences = slices.Clone(l.Differences)
+		for j, d := range l.Differences {
+			l.Differences[j] = resource.Difference{Field: said(d.Field), Is: said(d.Is), Want: said(d.Want)}
+		}
+		b.Lines[i] = l
+	}
+	return b
+}
+
+func (a *app) nodeResolve() *cobra.Command {
+	return &cobra.Command{
+		Use:   "resolve NODE RESOURCE take|keep",
+		Short: "Settle an adopted resource that is not as declared",
+		Long: `Settle an adopted resource that is not as declared. Until then the machine's own
+stays. "take" makes it as declared; its original is kept on the machine, and
+comes back when it is declared no longer. "keep" leaves it as it is and ends the
+host's ownership. The word goes to the host as the next generation of its
+declaration. The same can be said at the machine: muster-host adopt resolve.`,
+		Example: `  muster node owned 8CX2P53
+  muster node resolve 8CX2P53 file:/etc/chrony/chrony.conf take`,
+		Args:              names("NODE", "RESOURCE", "take|keep"),
+		ValidArgsFunction: a.completeWith(machineWords),
+		RunE: a.with(func(c *cobra.Command, f fleet, args []string) error {
+			n, err := node(c.Context(), f, args[0])
+			if err != nil {
+				return err
+			}
+			r := muster.ConflictResolution{Ref: resource.RefOf(args[1]), Resolve: resource.Resolution(args[2])}
+			d, err := f.ResolveConflict(c.Context(), n.ID, r)
+			if err != nil {
+				return err
+			}
+			return a.show(d, func(w io.Writer) {
+				fmt.Fprintf(w, "%s (%s) is told to %s %s, as generation %d\n", n.ID, dash(n.Hostname), r.Resolve, said(string(r.Ref)), d.Generation)
+				fmt.Fprintf(a.stderr, "how it went: muster node briefing %s\n", n.ID)
+			})
+		}),
+	}
+}
+
 func (a *app) drawReport(w io.Writer, r resource.Report) {
 	var rows [][]string
 	for _, l := range r.Lines {
@@ -320,7 +386,7 @@ adopted, and what it found as declared. Nothing else on the machine is touched.`
 				}
 				rows := make([][]string, len(o.Owned))
 				for i, x := range o.Owned {
-					rows[i] = []string{said(string(x.Ref)), said(string(x.Origin)), a.ago(&x.Since), fmt.Sprint(x.Generation), said(string(x.Removal())), dash(x.Original)}
+					rows[i] = []string{said(string(x.Ref)), said(x.OriginText()), a.ago(&x.Since), fmt.Sprint(x.Generation), said(string(x.Removal())), dash(x.Original)}
 				}
 				grid(w, []string{"RESOURCE", "ORIGIN", "SINCE", "GENERATION", "WHEN NO LONGER DECLARED", "ORIGINAL"}, rows)
 			})

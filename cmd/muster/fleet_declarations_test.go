@@ -54,6 +54,26 @@ func (m *memory) NodeReport(_ context.Context, id string) (muster.NodeReport, er
 	return muster.NodeReport{NodeID: id, ReportedAt: noon.Add(-time.Minute), Report: r, Notable: &r}, nil
 }
 
+func (m *memory) NodeBriefing(ctx context.Context, id string) (resource.Briefing, error) {
+	r, err := m.NodeReport(ctx, id)
+	return r.Report.Briefing(), err
+}
+
+func (m *memory) ResolveConflict(ctx context.Context, id string, r muster.ConflictResolution) (muster.NodeDeclaration, error) {
+	d, err := m.Declaration(ctx, id)
+	if err != nil {
+		return d, err
+	}
+	declared := d.Declaration.Find(r.Ref)
+	if declared == nil {
+		return d, muster.Problemf(muster.CodeConflict, "%s of node %s is in no conflict", r.Ref, id)
+	}
+	declared.Resolve = r.Resolve
+	d.Generation++
+	m.told[id] = d
+	return d, nil
+}
+
 func (m *memory) NodeOwned(_ context.Context, id string) (muster.NodeOwned, error) {
 	if _, err := m.node(id); err != nil {
 		return muster.NodeOwned{}, err
