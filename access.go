@@ -170,7 +170,7 @@ func (c Caller) May(a Action) bool {
 		return row.node && (row.lapsed || !c.Lapsed)
 	}
 	for _, s := range row.scopes {
-		if c.KeyID != "" && s == c.Scope {
+		if c.KeyID != "" && s == c.Scope && (row.lapsed || !c.Lapsed) {
 			return true
 		}
 	}

@@ -26,6 +26,7 @@ var callers = []struct {
 	{"ur_enroll", muster.Caller{KeyID: "k", Scope: muster.ScopeURenroll}},
 	{"node", muster.Caller{NodeID: "n", KeyID: "k", Scope: muster.ScopeAgent}},
 	{"lapsed", muster.Caller{NodeID: "n", KeyID: "k", Scope: muster.ScopeAgent, Lapsed: true}},
+	{"next key", muster.Caller{KeyID: "k", Scope: muster.ScopeAgent, Lapsed: true}},
 	{"clock", muster.Clock},
 	{"no role", muster.Caller{Operator: "eve"}},
 	{"odd role", muster.Caller{Operator: "eve", Role: "root"}},

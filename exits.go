@@ -39,6 +39,7 @@ type NodeDetail struct {
 	Placements []Placement       `json:"placements"` // that are not removed
 	Moves      []Move            `json:"moves"`      // that are not finished
 	Foreign    []ForeignWorkload `json:"foreign"`
+	Orders     []NodeOrder       `json:"orders"` // that its host has not done yet
 	Expunged   *Expunged         `json:"expunged,omitempty"`
 }
 

@@ -27,6 +27,14 @@ type ForLink interface {
 	// gives the mirror back to a host that has lost its store.
 	SetLinkOwned(ctx context.Context, owned []resource.Owned) error
 	LinkOwned(ctx context.Context) ([]resource.Owned, error)
+	// LinkKey gives a host that was asked to rekey its next agent key. It is good
+	// for LinkCertificate alone, and with that takes the place of the one there is.
+	LinkKey(ctx context.Context) (LinkKey, error)
+}
+
+// A LinkKey is a node's next agent key.
+type LinkKey struct {
+	APIKey string `json:"api_key"`
 }
 
 // LinkAtMost is how long LinkNext waits at most.
@@ -75,10 +83,22 @@ type LinkAnswer struct {
 type LinkVerb string
 
 const (
-	LinkReportNow LinkVerb = "report_now" // report, changed or not
-	LinkRetire    LinkVerb = "retire"     // drop the identity, once nothing is owned
-	LinkRekey     LinkVerb = "rekey"      // make a new key pair, and have it signed
+	LinkReportNow LinkVerb = "report_now" // apply, and report, changed or not
+	LinkRetire    LinkVerb = "retire"     // give everything up, then drop the identity
+	LinkRekey     LinkVerb = "rekey"      // make a new key pair, with a new agent key
 )
+
+// LinkVerbs are all of them.
+var LinkVerbs = []LinkVerb{LinkReportNow, LinkRetire, LinkRekey}
+
+// A NodeOrder is what a host is asked for and has not done yet. It is told when
+// it comes, and again until it has done it.
+type NodeOrder struct {
+	Verb    LinkVerb   `json:"verb"`
+	AskedAt time.Time  `json:"asked_at"`
+	AskedBy string     `json:"asked_by"`
+	ToldAt  *time.Time `json:"told_at,omitempty"`
+}
 
 // A Profile is what a host says of its machine. Facts are the names that
 // templates can use.
@@ -98,6 +118,8 @@ type Declarations interface {
 	// ResolveConflict says a person's word on an adopted resource that is not as
 	// declared. It goes to the host with the next generation of the declaration.
 	ResolveConflict(ctx context.Context, nodeID string, r ConflictResolution) (NodeDeclaration, error)
+	// OrderNode asks the host of a node for something.
+	OrderNode(ctx context.Context, nodeID string, verb LinkVerb) (NodeOrder, error)
 	NodeReport(ctx context.Context, nodeID string) (NodeReport, error)
 	// NodeBriefing is the newest report in four words.
 	NodeBriefing(ctx context.Context, nodeID string) (resource.Briefing, error)

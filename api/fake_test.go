@@ -361,6 +361,12 @@ func (s session) ResolveConflict(_ ctx, id string, r muster.ConflictResolution) 
 func (s session) NodeBriefing(_ ctx, id string) (resource.Briefing, error) {
 	return answer[resource.Briefing](s.f, "NodeBriefing", id)
 }
+func (s session) OrderNode(_ ctx, id string, v muster.LinkVerb) (muster.NodeOrder, error) {
+	return answer[muster.NodeOrder](s.f, "OrderNode", id, v)
+}
+func (s session) LinkKey(ctx) (muster.LinkKey, error) {
+	return answer[muster.LinkKey](s.f, "LinkKey")
+}
 func (s session) NodeReport(_ ctx, id string) (muster.NodeReport, error) {
 	return answer[muster.NodeReport](s.f, "NodeReport", id)
 }

@@ -26,6 +26,10 @@ func (a *API) declarations() {
 		func(ctx context.Context, s Session, in *id) (resource.Briefing, error) {
 			return s.NodeBriefing(ctx, in.ID)
 		})
+	add(a, op{method: post, path: "/v1/nodes/{id}/orders", id: "order-node", summary: "Ask the host of a node for something (report_now, rekey, retire)", acts: may(muster.ActNodeChange)},
+		func(ctx context.Context, s Session, in *idBody[orderBody]) (muster.NodeOrder, error) {
+			return s.OrderNode(ctx, in.ID, in.Body.Verb)
+		})
 	add(a, op{method: get, path: "/v1/nodes/{id}/report", id: "get-report", summary: "Show how the last apply of a node went", acts: read},
 		func(ctx context.Context, s Session, in *id) (muster.NodeReport, error) {
 			return s.NodeReport(ctx, in.ID)
@@ -36,6 +40,10 @@ func (a *API) declarations() {
 		func(ctx context.Context, s Session, in *id) (muster.NodeProfile, error) {
 			return s.NodeProfile(ctx, in.ID)
 		})
+}
+
+type orderBody struct {
+	Verb muster.LinkVerb `json:"verb" enum:"report_now,retire,rekey"`
 }
 
 // Limits of what a host says, in bytes: of each resource that a declaration can
@@ -60,6 +68,8 @@ func (a *API) link() {
 		func(ctx context.Context, s Session, in *body[muster.LinkPoll]) (muster.LinkAnswer, error) {
 			return s.LinkNext(ctx, in.Body)
 		})
+	add(a, op{method: post, path: "/v1/link/key", id: "link-key", summary: "Have the next agent key, when asked to rekey", acts: mine},
+		func(ctx context.Context, s Session, _ *nothing) (muster.LinkKey, error) { return s.LinkKey(ctx) })
 	do(a, op{method: post, path: "/v1/link/report", id: "link-report", summary: "Report how an apply went", acts: mine, lenient: true, limit: mirrorLimit},
 		func(ctx context.Context, s Session, in *body[resource.Report]) error {
 			return s.LinkReport(ctx, in.Body)

@@ -278,6 +278,9 @@ func reach(c muster.Caller) string {
 	if c.Operator != "" {
 		return "an operator with role " + string(c.Role)
 	}
+	if c.Lapsed && c.NodeID == "" {
+		return "a key that takes another's place once a certificate was signed for it"
+	}
 	if c.Lapsed {
 		return "a node whose certificate has expired, which has it renewed first,"
 	}

@@ -23,6 +23,10 @@ func (c *Client) NodeBriefing(ctx context.Context, nodeID string) (resource.Brie
 	return fetch[resource.Briefing](ctx, c, get("/v1/nodes", nodeID, "briefing"))
 }
 
+func (c *Client) OrderNode(ctx context.Context, nodeID string, verb muster.LinkVerb) (muster.NodeOrder, error) {
+	return fetch[muster.NodeOrder](ctx, c, post(map[string]muster.LinkVerb{"verb": verb}, "/v1/nodes", nodeID, "orders"))
+}
+
 func (c *Client) NodeReport(ctx context.Context, nodeID string) (muster.NodeReport, error) {
 	return fetch[muster.NodeReport](ctx, c, get("/v1/nodes", nodeID, "report"))
 }
@@ -51,6 +55,10 @@ func (c *Client) LinkNext(ctx context.Context, p muster.LinkPoll) (muster.LinkAn
 	k := post(p, "/v1/link/next").byPair()
 	k.wait = muster.LinkAtMost
 	return fetch[muster.LinkAnswer](ctx, c, k)
+}
+
+func (c *Client) LinkKey(ctx context.Context) (muster.LinkKey, error) {
+	return fetch[muster.LinkKey](ctx, c, post(nil, "/v1/link/key").byPair())
 }
 
 func (c *Client) LinkReport(ctx context.Context, r resource.Report) error {

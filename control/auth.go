@@ -47,7 +47,7 @@ func (c *Control) whose(ctx context.Context, now time.Time, proof api.Proof, sou
 	}
 	mark := c.keys.mark()
 	caller, ends, err := c.store.AuthenticateUntil(ctx, now, bearer, source)
-	if err == nil {
+	if err == nil && !caller.Lapsed { // what a key that has no place yet may do changes with its first use
 		until = c.keys.put(now, mark, bearer, caller, ends)
 	}
 	return caller, until, err
@@ -231,7 +231,7 @@ var keepsKeys = func() map[string]bool {
 	m := map[string]bool{"conflict": true, "session_lost": true, "reconnected": true, "add_image": true, "set_policy": true,
 		"login": true, "open_window": true, "close_window": true, "expire_window": true, "use_up_window": true,
 		"take_slot": true, "issue_token": true, "revoke_token": true, "deliver_root_password": true, "create_key": true, "create_operator": true,
-		"declare": true, "sign_certificate": true, "away": true, "back": true, "drift_fought": true, "apply_failed": true, "reverted": true}
+		"declare": true, "order": true, "next_key": true, "retired": true, "sign_certificate": true, "away": true, "back": true, "drift_fought": true, "apply_failed": true, "reverted": true}
 	for _, e := range []muster.Event{
 		lifecycle.Sight, lifecycle.Admit, lifecycle.StartProbe, lifecycle.Dismiss, lifecycle.SetRecord, lifecycle.Enroll,
 		lifecycle.Announce, lifecycle.Survey, lifecycle.ApproveSetup, lifecycle.Take, lifecycle.SetupComplete,

@@ -85,6 +85,11 @@ func (c *Control) whoseCertificate(ctx context.Context, now time.Time, cert *x50
 
 // LinkCertificate signs the key of a node's host.
 func (s session) LinkCertificate(ctx context.Context, r muster.CertificateRequest) (muster.Certificate, error) {
+	if s.by.Lapsed && s.by.NodeID == "" { // it comes with its next key
+		if err := s.store.TakeKey(ctx, s.now(), s.by); err != nil {
+			return muster.Certificate{}, err
+		}
+	}
 	nodeID, err := s.store.NodeOf(ctx, s.by)
 	if err != nil {
 		return muster.Certificate{}, err

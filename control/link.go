@@ -19,7 +19,8 @@ const (
 	linkKept  = time.Minute      // how exactly it is written when a node was linked
 )
 
-// LinkNext answers when there is a newer declaration, or when its time is over.
+// LinkNext answers when there is a newer declaration or an order, or when its
+// time is over.
 func (s session) LinkNext(ctx context.Context, p muster.LinkPoll) (muster.LinkAnswer, error) {
 	for field, text := range map[string]string{"version": p.Version, "boot_id": p.BootID} {
 		if err := checkText(field, text); err != nil {
@@ -37,21 +38,30 @@ func (s session) LinkNext(ctx context.Context, p muster.LinkPoll) (muster.LinkAn
 	defer leave()
 	over := time.NewTimer(linkWait + rand.N(10*time.Second))
 	defer over.Stop()
-	for {
-		generation, newer, err := s.store.NewerDeclaration(ctx, s.by.NodeID, p.Holds)
+	for ended := false; ; {
+		n, err := s.store.News(ctx, s.by.NodeID, p.Holds)
 		if err != nil && ctx.Err() == nil {
 			return muster.LinkAnswer{}, err
 		}
-		a := muster.LinkAnswer{Generation: generation, Declaration: newer, NextSeconds: 1 + rand.IntN(3)}
-		if newer != nil {
+		a := muster.LinkAnswer{Generation: n.Generation, Declaration: n.Newer, NextSeconds: 1 + rand.IntN(3)}
+		untold := false
+		for _, o := range n.Orders {
+			a.Verbs, untold = append(a.Verbs, o.Verb), untold || o.ToldAt == nil
+		}
+		switch {
+		case untold:
+			if err := s.store.TellOrders(ctx, s.now(), s.by); err != nil {
+				return muster.LinkAnswer{}, err
+			}
 			return a, nil
+		case ended || ctx.Err() != nil, n.Newer != nil:
+			return a, nil // and what it was told before: it may not have heard it
 		}
 		select {
 		case <-news:
 		case <-over.C:
-			return a, nil
+			ended = true
 		case <-ctx.Done():
-			return a, nil
 		}
 	}
 }
@@ -83,6 +93,11 @@ func (s session) SetLinkOwned(ctx context.Context, owned []resource.Owned) error
 func (s session) LinkOwned(ctx context.Context) ([]resource.Owned, error) {
 	o, err := s.store.NodeOwned(ctx, s.by.NodeID)
 	return o.Owned, err
+}
+
+func (s session) LinkKey(ctx context.Context) (k muster.LinkKey, err error) {
+	k.APIKey, err = s.store.NextKey(ctx, s.now(), s.by)
+	return k, err
 }
 
 // A presence knows which nodes are linked here. What it knows is written in

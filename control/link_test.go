@@ -170,6 +170,69 @@ func (p *place) forged(a *hosted) {
 	p.refused(err, muster.CodeUnauthenticated)
 }
 
+// An order comes at once to a host that waits; told, it comes again only when
+// the poll's time is over or there is something else to say.
+func TestLinkOrders(t *testing.T) {
+	engines(t, func(p *place) {
+		h := p.host(1)
+		p.ok(h.c.SetLinkOwned(p.Context(), []resource.Owned{}))
+		p.declare(h.node, "one")
+		got := make(chan muster.LinkAnswer, 1)
+		ask := func() {
+			go func() {
+				n, err := h.next(p, 1)
+				if err != nil {
+					p.Error(err)
+				}
+				got <- n
+			}()
+		}
+		ask()
+		p.head()
+		must(p, func(ctx context.Context) (muster.NodeOrder, error) {
+			return p.full.OrderNode(ctx, h.node, muster.LinkRekey)
+		})
+		if n := <-got; len(n.Verbs) != 1 || n.Verbs[0] != muster.LinkRekey {
+			p.Fatalf("while it waited: %+v", n)
+		}
+		ask()
+		select {
+		case n := <-got:
+			p.Fatalf("told already, it comes again at once: %+v", n)
+		case <-time.After(100 * time.Millisecond):
+		}
+		p.declare(h.node, "two")
+		if n := <-got; n.Declaration == nil || len(n.Verbs) != 1 {
+			p.Fatalf("with a declaration: %+v", n)
+		}
+		_, err := p.anyone.OrderNode(p.Context(), h.node, muster.LinkRetire)
+		p.refused(err, muster.CodeUnauthenticated)
+		_, err = h.c.OrderNode(p.Context(), h.node, muster.LinkRetire)
+		p.refused(err, muster.CodeForbidden)
+		// A key that has not taken the other's place yet can do that and no more.
+		k, err := h.c.LinkKey(p.Context())
+		p.ok(err)
+		p.keep(k.APIKey)
+		next := p.anyone.WithToken(k.APIKey)
+		_, err = next.Heartbeat(p.Context(), muster.Heartbeat{})
+		p.refused(err, muster.CodeForbidden)
+		_, err = h.c.LinkOwned(p.Context())
+		p.ok(err)
+		cert, err := next.LinkCertificate(p.Context(), muster.CertificateRequest{CSR: h.csr(p)})
+		p.ok(err)
+		_, err = h.c.LinkOwned(p.Context())
+		p.refused(err, muster.CodeUnauthenticated)
+		_, err = p.anyone.WithToken(h.key).LinkCertificate(p.Context(), muster.CertificateRequest{CSR: h.csr(p)})
+		p.refused(err, muster.CodeUnauthenticated)
+		h.take(p, cert)
+		_, err = h.c.LinkOwned(p.Context())
+		p.ok(err)
+		_, err = next.Heartbeat(p.Context(), muster.Heartbeat{}) // it is the machine's now
+		p.ok(err)
+		p.searched("the log", p.log.String())
+	})
+}
+
 // lapses: a certificate whose time is over is good for the next one alone.
 func (p *place) lapses(h *hosted) {
 	p.Helper()

@@ -99,7 +99,7 @@ func (w *watch) run(ctx context.Context, pos int64) {
 		w.c.keys.look(ctx, w.c.now())
 		for _, e := range entries {
 			pos = e.Seq
-			if id, of := strings.CutPrefix(e.Subject, "node/"); of && e.Action == store.ActionDeclare {
+			if id, of := strings.CutPrefix(e.Subject, "node/"); of && (e.Action == store.ActionDeclare || e.Action == store.ActionOrder) {
 				w.wake(id)
 			}
 		}

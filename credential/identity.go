@@ -70,6 +70,15 @@ func (id Identity) With(certificate []byte) (Identity, error) {
 	return id, nil
 }
 
+// WithPEM is With a certificate as the control plane answers it.
+func (id Identity) WithPEM(certificate string) (Identity, error) {
+	block, _ := pem.Decode([]byte(certificate))
+	if block == nil {
+		return id, errors.New("the control plane's answer holds no certificate")
+	}
+	return id.With(block.Bytes)
+}
+
 // Store writes it to a file that only its owner can read.
 func (id Identity) Store(path string) error {
 	key, err := x509.MarshalPKCS8PrivateKey(id.Key)

@@ -274,8 +274,12 @@ func (a *applying) removeUndeclared() error {
 	all := a.ledger.All()
 	var gone []resource.Owned
 	for _, o := range all {
-		if !declared[o.Ref] && !o.Local {
+		switch {
+		case declared[o.Ref]:
+		case !o.Local:
 			gone = append(gone, o)
+		case a.Trigger == resource.TriggerRetire:
+			a.report.Lines = append(a.report.Lines, resource.Line{Ref: o.Ref, Outcome: resource.OutcomeKept, Reason: "it was made here, by a file, and stays with the machine"})
 		}
 	}
 	slices.SortFunc(gone, func(x, y resource.Owned) int {

@@ -288,6 +288,8 @@ func TestLocal(t *testing.T) {
 	if m.there["file:/etc/mine"] == nil || !l.now["file:/etc/mine"].Local {
 		t.Error("what was applied by hand is gone")
 	}
+	expect(t, apply(t, m, l, `{"resources":[]}`, func(w *Work) { w.Trigger = resource.TriggerRetire; w.DryRun = true }), "kept",
+		"kept file:/etc/mine", "changed service:chrony.service stopped", "changed file:/etc/app/a removed", "changed directory:/etc/app removed", "ok package:chrony forgotten")
 	apply(t, m, l, `{"resources":[{"file":{"path":"/etc/mine","content":"1"}}]}`)
 	if l.now["file:/etc/mine"].Local {
 		t.Error("a declaration names it, and it is local still")

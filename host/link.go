@@ -15,8 +15,6 @@ const (
 	triggerDeclaration = "declaration"
 	triggerTimer       = "timer"
 	triggerReconnect   = "reconnect"
-	triggerAsked       = "asked"
-	triggerRetire      = "retire"
 )
 
 const (
@@ -167,7 +165,10 @@ func (n *node) hold(h Held) error {
 // reconcile applies what is held, unless nothing may be.
 func (n *node) reconcile() {
 	trigger := n.trigger
-	if trigger == "" {
+	switch {
+	case n.held.Retiring: // whatever caused it: its report says that it is done
+		trigger = resource.TriggerRetire
+	case trigger == "":
 		trigger = triggerTimer
 	}
 	n.rest()
@@ -370,7 +371,7 @@ func (n *node) refuse(generation int64, why error) {
 func (n *node) order(v muster.LinkVerb) {
 	switch v {
 	case muster.LinkReportNow:
-		n.trigger = triggerAsked
+		n.trigger = resource.TriggerAsked
 	case muster.LinkRekey:
 		n.rekey = true
 	case muster.LinkRetire:
@@ -378,7 +379,7 @@ func (n *node) order(v muster.LinkVerb) {
 			n.l.Say(err.Error())
 			return
 		}
-		n.trigger = triggerRetire
+		n.trigger = resource.TriggerRetire
 	default:
 		n.l.Say(fmt.Sprintf("the control plane asks for %q, which this version does not know", v))
 		return

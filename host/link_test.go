@@ -226,9 +226,9 @@ func TestLinked(t *testing.T) {
 		{name: "retired", setUp: func(l *life) { l.held = holding(declares(1, "")) }, plane: tells(declares(1, ""), muster.LinkRetire),
 			want: "0s apply 1 start; 0s report 1 start changed; 0s apply nothing retire; 1s report 1 retire changed; 1s forget", err: ErrRetired},
 		{name: "retired, and revoked before it could say so", setUp: func(l *life) { l.held = holding(declares(1, "")).Retired() }, plane: always(errRevoked),
-			want: "0s apply nothing start; 0s forget", err: ErrRetired},
+			want: "0s apply nothing retire; 0s forget", err: ErrRetired},
 		{name: "retired, and something cannot be removed", setUp: func(l *life) { l.held = holding(declares(1, "")).Retired(); l.worst = resource.OutcomeFailed }, plane: tells(declares(1, "")), ends: 5 * time.Minute,
-			want: "0s apply nothing start; 0s report 1 start failed"},
+			want: "0s apply nothing retire; 0s report 1 retire failed"},
 		{name: "an older one", setUp: func(l *life) { l.held = holding(declares(7, "")) },
 			plane: func(l *life, call string, _ int64) (muster.LinkAnswer, error) {
 				return muster.LinkAnswer{Generation: 3, Declaration: declares(3, ""), NextSeconds: 100}, nil

@@ -53,6 +53,12 @@ type Line struct {
 // back, because it had cut the machine off.
 const TriggerRevert = "revert"
 
+// Triggers of reports that answer what a host was asked for.
+const (
+	TriggerAsked  = "asked"
+	TriggerRetire = "retire"
+)
+
 // A Report is what one apply did.
 type Report struct {
 	Generation int64     `json:"generation"`

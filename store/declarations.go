@@ -165,17 +165,26 @@ func (s *Store) Declaration(ctx context.Context, nodeID string) (muster.NodeDecl
 	return d.NodeDeclaration, err
 }
 
-// NewerDeclaration is what a node is told to be, if that is newer than what its
-// host holds. It also tells the newest generation there is; 0: none.
-func (s *Store) NewerDeclaration(ctx context.Context, nodeID string, holds int64) (generation int64, newer *resource.Declaration, err error) {
-	err = s.read(ctx, "looking for a newer declaration", func(r *reading) error {
-		generation, newer = 0, nil
-		if _, err := r.get(newestGeneration, []any{nodeID}, &generation); err != nil || generation <= holds {
+// News is what a node's host does not know yet.
+type News struct {
+	Generation int64                 // of the newest declaration; 0: there is none
+	Newer      *resource.Declaration // if it is newer than what the host holds
+	Orders     []muster.NodeOrder    // what it is asked for
+}
+
+// News is what is new for the caller's node, whose host holds a generation.
+func (s *Store) News(ctx context.Context, nodeID string, holds int64) (n News, err error) {
+	err = s.read(ctx, "looking for what is new for a node", func(r *reading) (err error) {
+		n = News{}
+		if n.Orders, err = findOrders(r, ordersDue, nodeID); err != nil {
+			return err
+		}
+		if _, err := r.get(newestGeneration, []any{nodeID}, &n.Generation); err != nil || n.Generation <= holds {
 			return err
 		}
 		d, err := s.findDeclaration(r, nodeID)
-		generation, newer = d.Generation, &d.Declaration
+		n.Generation, n.Newer = d.Generation, &d.Declaration
 		return err
 	})
-	return generation, newer, err
+	return n, err
 }

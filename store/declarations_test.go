@@ -65,8 +65,8 @@ func TestDeclare(t *testing.T) {
 		node := must[muster.Registration](t)(s.Registration(ctx, boxNo(1).uuid)).NodeID
 		_, err := s.Declaration(ctx, node)
 		wantCode(t, err, muster.CodeNotFound)
-		if g, d, err := s.NewerDeclaration(ctx, node, 0); g != 0 || d != nil || err != nil {
-			t.Fatalf("before any: %d %+v %v", g, d, err)
+		if n, err := s.News(ctx, node, 0); n.Generation != 0 || n.Newer != nil || err != nil {
+			t.Fatalf("before any: %+v %v", n, err)
 		}
 		for i := range 2 { // the second one says the same
 			n := must[muster.NodeDeclaration](t)(s.Declare(ctx, start, ada, node, declaration(t, "one")))
@@ -77,12 +77,13 @@ func TestDeclare(t *testing.T) {
 		for i := range 20 {
 			must[muster.NodeDeclaration](t)(s.Declare(ctx, start, ada, node, declaration(t, strings.Repeat("x", i+2))))
 		}
-		g, d, err := s.NewerDeclaration(ctx, node, 3)
+		n, err := s.News(ctx, node, 3)
+		g, d := n.Generation, n.Newer
 		if err != nil || g != 21 || d == nil || d.Generation != 21 || d.Resources[0].File.Content != strings.Repeat("x", 21) || d.Resources[1].File.Content != fileSecret {
 			t.Fatalf("the newest: %d %+v %v", g, d, err)
 		}
-		if g, d, err := s.NewerDeclaration(ctx, node, 21); g != 21 || d != nil || err != nil {
-			t.Fatalf("nothing newer: %d %+v %v", g, d, err)
+		if n, err := s.News(ctx, node, 21); n.Generation != 21 || n.Newer != nil || err != nil {
+			t.Fatalf("nothing newer: %+v %v", n, err)
 		}
 		stale := declaration(t, "stale")
 		stale.Generation = 20

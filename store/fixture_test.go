@@ -228,6 +228,7 @@ func fillMore(t testing.TB, s *Store) {
 	node := must[muster.Registration](t)(s.Registration(ctx, boxNo(1).uuid)).NodeID
 	place(t, s, node, "p1", "service", "placed")
 	linkUp(t, s, node)
+	must[muster.NodeOrder](t)(s.OrderNode(ctx, start, ada, node, muster.LinkRekey))
 	meddle(t, s, "INSERT INTO moves VALUES ('m1', 'p1', 'n-gone', '"+node+"', 'done', 1, 2)")
 	meddle(t, s, "INSERT INTO foreign_workloads VALUES ('"+boxNo(1).uuid+"', 'vm', 'theirs', 1, NULL, '')")
 	meddle(t, s, "INSERT INTO machines_apart VALUES ('"+boxNo(1).uuid+"', '"+boxNo(8).uuid+"')")

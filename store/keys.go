@@ -204,6 +204,14 @@ func (s *Store) authenticateKey(ctx context.Context, now time.Time, id string, g
 			return err
 		}
 		if !found {
+			n, found, err := findNext(r, id)
+			if err == nil && found && given != nil && equal(n.hash, given) {
+				c = muster.Caller{KeyID: id, Scope: muster.ScopeAgent, ServerUUID: n.uuid, Source: source, Lapsed: true}
+				return nil
+			}
+			if err != nil {
+				return err
+			}
 			return expunged(r, id, given)
 		}
 		if until = k.ExpiresAt; given != nil {

@@ -74,6 +74,11 @@ func (s *Store) RaiseNode(ctx context.Context, now time.Time, by muster.Caller, 
 		if err != nil {
 			return err
 		}
+		if e == lifecycle.Resume {
+			if err := t.resumable(nodeID); err != nil {
+				return err
+			}
+		}
 		n, err = m.node, t.moveNode(m, e, lifecycle.Facts{})
 		if err == nil {
 			n = m.node
@@ -125,6 +130,11 @@ func (t *tx) settleNode(uuid string) (moved bool, err error) {
 	for _, e := range []muster.Event{lifecycle.Confirm, lifecycle.Quiesced, lifecycle.Resumed, lifecycle.DecommissionNode} {
 		f := lifecycle.Facts{Inventory: m.reg.RefreshedAt != nil && !m.reg.RefreshedAt.Before(m.node.CreatedAt)}
 		h.facts(e, &f)
+		if e == lifecycle.DecommissionNode && m.node.Policy == muster.PolicyGracefulRemove {
+			if o, err := findOrder(t, m.node.ID, muster.LinkRetire); err != nil || o != nil {
+				return moved, err // its host gives everything up first, and says so
+			}
+		}
 		was := m.node.State
 		if err := t.moveNode(m, e, f); err != nil && !muster.IsCode(err, muster.CodeConflict) {
 			return moved, err
@@ -142,7 +152,7 @@ func (s *Store) Node(ctx context.Context, nodeID string) (muster.NodeDetail, err
 		if err != nil {
 			return err
 		}
-		d = muster.NodeDetail{Node: n, Disks: []muster.NodeDisk{}, Placements: []muster.Placement{}, Moves: []muster.Move{}, Foreign: []muster.ForeignWorkload{}}
+		d = muster.NodeDetail{Node: n, Disks: []muster.NodeDisk{}, Placements: []muster.Placement{}, Moves: []muster.Move{}, Foreign: []muster.ForeignWorkload{}, Orders: []muster.NodeOrder{}}
 		if at, ok := s.LastHeard(n.ServerUUID); ok && n.State != muster.NodeDecommissioned {
 			d.LastSeen = &at
 		}
@@ -171,6 +181,11 @@ func (s *Store) Node(ctx context.Context, nodeID string) (muster.NodeDetail, err
 				return err
 			}
 			d.Foreign = h.foreign
+			orders, err := findOrders(r, ordersOf, nodeID)
+			if err != nil {
+				return err
+			}
+			d.Orders = append(d.Orders, orders...)
 		}
 		if m.tomb != nil && m.tomb.nodeID == nodeID {
 			x := m.tomb.Expunged

@@ -83,10 +83,13 @@ func (s *Store) KeepReport(ctx context.Context, now time.Time, by muster.Caller,
 		return err
 	}
 	var was keptReport
+	var asked *muster.NodeOrder
 	if err := s.read(ctx, "reading a report", func(from *reading) (err error) {
-		was, err = findReport(from, by.NodeID, newestReport)
+		if asked, err = findOrder(from, by.NodeID, answers(r)); err == nil {
+			was, err = findReport(from, by.NodeID, newestReport)
+		}
 		return err
-	}); err != nil || was.there && equal(was.digest, digest) {
+	}); err != nil || was.there && equal(was.digest, digest) && asked == nil {
 		return err
 	}
 	document, err := json.Marshal(r)
@@ -95,7 +98,7 @@ func (s *Store) KeepReport(ctx context.Context, now time.Time, by muster.Caller,
 	}
 	return s.write(ctx, "keeping a report", now, by, func(t *tx) error {
 		was, err := findReport(t, by.NodeID, newestReport)
-		if err != nil || was.late(r) || was.there && equal(was.digest, digest) {
+		if err != nil || was.late(r) || was.there && equal(was.digest, digest) && asked == nil {
 			return err
 		}
 		slots := []string{newestReport}
@@ -107,7 +110,10 @@ func (s *Store) KeepReport(ctx context.Context, now time.Time, by muster.Caller,
 				return err
 			}
 		}
-		return t.tellReport(was.report, r)
+		if err := t.tellReport(was.report, r); err != nil {
+			return err
+		}
+		return t.fulfil(r)
 	})
 }
 

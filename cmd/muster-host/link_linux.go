@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"io/fs"
 	"math/rand/v2"
@@ -36,7 +35,6 @@ func node(ctx context.Context, e *env, dir string, c setup.Credential) error {
 	if err != nil {
 		return err
 	}
-	defer key.Close()
 	boot, err := bootID()
 	if err != nil {
 		return err
@@ -45,20 +43,13 @@ func node(ctx context.Context, e *env, dir string, c setup.Credential) error {
 	if l.identity, err = ownIdentity(dir); err != nil {
 		return err
 	}
-	defer l.hangUp()
+	defer func() { l.hangUp(); l.key.Close() }()
+	if next, err := credential.Load(nextFile(dir)); err == nil {
+		l.next = &next
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
 	return host.Linked(l)
-}
-
-// ownIdentity is this machine's key pair, which is made when there is none.
-func ownIdentity(dir string) (credential.Identity, error) {
-	id, err := credential.LoadIdentity(identityFile(dir))
-	if !errors.Is(err, fs.ErrNotExist) {
-		return id, err
-	}
-	if id, err = credential.NewIdentity(); err != nil {
-		return id, err
-	}
-	return id, id.Store(identityFile(dir))
 }
 
 func bootID() (string, error) {
@@ -72,6 +63,7 @@ type link struct {
 	e          *env
 	dir        string
 	credential setup.Credential
+	next       *setup.Credential // was delivered, and was not put in its place yet
 	identity   credential.Identity
 	key        *client.Client // speaks with the agent key
 	line       *client.Client // speaks with the certificate; nil before there is one
@@ -161,91 +153,6 @@ func (l *link) Apply(d *resource.Declaration, trigger string) (r resource.Report
 }
 
 func (l *link) Forget() error { return forgetIdentity(l.dir) }
-
-// Certify renews the certificate at half of its time. One that is good still
-// does while a new one cannot be had.
-func (l *link) Certify(anew, rekey bool) error {
-	now := time.Now()
-	if c, err := credential.Load(credentialFile(l.dir)); anew && err == nil && c.APIKey != l.credential.APIKey {
-		return host.ErrReplaced
-	}
-	if l.identity.Fresh(now) && !anew && !rekey {
-		return l.connect()
-	}
-	err := l.certify(rekey)
-	if err != nil && l.identity.Good(now) && !anew && !muster.IsCode(err, muster.CodeUnauthenticated) && !muster.IsCode(err, muster.CodeGone) {
-		if !l.late {
-			l.e.say("the certificate cannot be renewed now, and is good until %s: %v", l.identity.Certificate.NotAfter.Local().Format(time.DateTime), err)
-		}
-		l.late = true
-		return l.connect()
-	}
-	l.late = false
-	return err
-}
-
-// certify has the key pair, or a new one, signed: by the certificate there is,
-// however old, and by the agent key when there is none, when that is refused,
-// and for a new key pair.
-func (l *link) certify(rekey bool) error {
-	next := credential.Identity{Key: l.identity.Key}
-	var err error
-	if rekey {
-		if next, err = credential.NewIdentity(); err != nil {
-			return err
-		}
-	}
-	var q muster.CertificateRequest
-	if q.CSR, err = next.Request(); err != nil {
-		return err
-	}
-	var c muster.Certificate
-	err = errNoCertificate
-	if l.identity.Certificate != nil && !rekey {
-		if err = l.connect(); err == nil {
-			c, err = l.line.LinkCertificate(l.ctx, q)
-		}
-	}
-	if errors.Is(err, errNoCertificate) || muster.IsCode(err, muster.CodeUnauthenticated) {
-		c, err = l.key.LinkCertificate(l.ctx, q)
-	}
-	if err != nil {
-		return err
-	}
-	block, _ := pem.Decode([]byte(c.Certificate))
-	if block == nil {
-		return errors.New("the control plane's answer holds no certificate")
-	}
-	if next, err = next.With(block.Bytes); err != nil {
-		return err
-	}
-	if err := next.Store(identityFile(l.dir)); err != nil {
-		return err
-	}
-	if l.identity.NodeID() != next.NodeID() {
-		l.e.say("linked as node %s", next.NodeID())
-	}
-	l.hangUp()
-	l.identity = next
-	return l.connect()
-}
-
-var errNoCertificate = errors.New("there is no certificate yet")
-
-// connect makes the line that speaks with the certificate.
-func (l *link) connect() (err error) {
-	if l.line == nil {
-		l.line, err = client.New(l.credential.URL, "", client.Trust{CA: []byte(l.credential.CA), Pair: l.identity.TLS()})
-	}
-	return err
-}
-
-func (l *link) hangUp() {
-	if l.line != nil {
-		l.line.Close()
-		l.line = nil
-	}
-}
 
 // Recover asks for the mirror and takes back what is still so.
 func (l *link) Recover() error {

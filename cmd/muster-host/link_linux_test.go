@@ -105,7 +105,7 @@ func (p *linkPlane) caller(r *http.Request) string {
 		}
 		return "certificate"
 	}
-	return map[bool]string{true: "key", false: "nobody"}[r.Header.Get("Authorization") == "Bearer mus_planted"]
+	return map[bool]string{true: "key", false: "nobody"}[strings.HasPrefix(r.Header.Get("Authorization"), "Bearer mus_planted")]
 }
 
 func (p *linkPlane) serve(w http.ResponseWriter, r *http.Request) {
@@ -130,6 +130,8 @@ func (p *linkPlane) serve(w http.ResponseWriter, r *http.Request) {
 		json.NewEncoder(w).Encode(p.next(take[muster.LinkPoll](r)))
 	case "POST /v1/link/report":
 		p.reports = append(p.reports, take[resource.Report](r))
+	case "POST /v1/link/key":
+		json.NewEncoder(w).Encode(muster.LinkKey{APIKey: "mus_planted_next"})
 	case "PUT /v1/link/owned":
 		p.owned = take[ownedList](r).Owned
 	case "GET /v1/link/owned":
@@ -356,7 +358,7 @@ func TestLinkRevokedAndExpunged(t *testing.T) {
 	p.refusal = muster.Problemf(muster.CodeUnauthenticated, "the registration was disabled")
 	n := len(p.asked)
 	p.mu.Unlock()
-	p.until("it is refused", func() bool { return len(p.asked) > n })
+	p.until("it is refused", func() bool { return len(p.asked) > n+1 }) // and has taken it in
 	if code, text := r.stop(); code != 0 || !strings.Contains(text, "nothing here is changed") || b.motd() != "one\n" {
 		t.Errorf("%d %s", code, text)
 	}

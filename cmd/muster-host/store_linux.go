@@ -79,6 +79,9 @@ func forgetIdentity(dir string) error {
 // forgetNode drops what belongs to one identity and must not be taken for
 // another's. What is owned stays on record.
 func forgetNode(dir string) error {
+	if err := credential.Drop(nextFile(dir)); err != nil {
+		return err
+	}
 	if _, err := os.Lstat(identityFile(dir)); errors.Is(err, fs.ErrNotExist) {
 		return nil // it never was linked
 	}

@@ -250,16 +250,24 @@ secret stands its hash; a declaration that holds such hashes cannot be declared.
 }
 
 func (a *app) nodeReport() *cobra.Command {
-	return &cobra.Command{
+	var now bool
+	c := &cobra.Command{
 		Use:   "report NODE",
 		Short: "Show how the last apply of a node went",
 		Long: `Show what the host of a node said last of how its declaration was applied, one
 resource a line: ok, changed (it is as declared now), kept (it is not, and may
-not be touched without "adopt"), unknown, failed. What is ok is counted.`,
-		Example:           `  muster node report 8CX2P53`,
+not be touched without "adopt"), unknown, failed. What is ok is counted. With
+--now it is asked to look at everything again first, and waited for.`,
+		Example: `  muster node report 8CX2P53
+  muster node report 8CX2P53 --now`,
 		Args:              names("NODE"),
 		ValidArgsFunction: a.completeWith(machineWords),
 		RunE: on(a, node, func(c *cobra.Command, f fleet, n muster.Node) error {
+			if now {
+				if err := a.reportNow(c.Context(), f, n); err != nil {
+					return err
+				}
+			}
 			r, err := f.NodeReport(c.Context(), n.ID)
 			if err != nil {
 				return err
@@ -276,6 +284,8 @@ not be touched without "adopt"), unknown, failed. What is ok is counted.`,
 			})
 		}),
 	}
+	c.Flags().BoolVar(&now, "now", false, "have the host apply and report first, and wait for it")
+	return c
 }
 
 func (a *app) nodeBriefing() *cobra.Command {

@@ -25,7 +25,7 @@ number, host name, MAC address, UUID.`,
 its disks are decommissioned, its key stops working and its boot records serve
 nothing. A node that holds nothing goes at once. Until then, resume takes it back.`,
 			"leaves once nothing is left on it", "it leaves the fleet as soon as nothing is placed on it"),
-		a.nodeExpunge(), a.nodeAcknowledge())
+		a.nodeRetire(), a.nodeRekey(), a.nodeExpunge(), a.nodeAcknowledge())
 }
 
 func (a *app) nodeLs() *cobra.Command {

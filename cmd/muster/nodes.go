@@ -62,6 +62,13 @@ func (a *app) drawNode(w io.Writer, d muster.NodeDetail) {
 	if d.Link != nil {
 		a.fields(w, "holds", fmt.Sprintf("generation %d", d.Link.Holds), "host", said(d.Link.Version))
 	}
+	for _, o := range d.Orders {
+		told := "and was not told yet"
+		if o.ToldAt != nil {
+			told = "and was told " + a.ago(o.ToldAt)
+		}
+		fmt.Fprintf(w, "waiting for its host, which was asked %s by %s to %s, %s\n", a.ago(&o.AskedAt), said(o.AskedBy), orderWords[o.Verb], told)
+	}
 	a.drawTombstone(w, d.Expunged)
 	if len(d.Disks) > 0 {
 		slices.SortStableFunc(d.Disks, func(a, b muster.NodeDisk) int { return strings.Compare(a.Disk.Path, b.Disk.Path) })
