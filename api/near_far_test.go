@@ -213,6 +213,9 @@ var questions = []question{
 	q2("ResolveConflict", "key-full", everything.ResolveConflict),
 	q1("NodeBriefing", "viewer", everything.NodeBriefing),
 	q1("NodeReport", "viewer", everything.NodeReport),
+	q0("OrderNode", "key-full", func(e everything, c context.Context) (muster.NodeOrder, error) {
+		return e.OrderNode(c, "n", muster.LinkRekey)
+	}),
 	q1("NodeOwned", "viewer", everything.NodeOwned),
 	q1("NodeProfile", "viewer", everything.NodeProfile),
 	q1("LinkCertificate", "key-agent", everything.LinkCertificate),
@@ -221,6 +224,7 @@ var questions = []question{
 	q1("LinkProfile", "node", none(everything.LinkProfile)),
 	q1("SetLinkOwned", "node", none(everything.SetLinkOwned)),
 	q0("LinkOwned", "node", everything.LinkOwned),
+	q0("LinkKey", "node", everything.LinkKey),
 	q0("RaiseNode", "key-full", func(e everything, c context.Context) (muster.Node, error) {
 		return e.RaiseNode(c, "n", "graceful_remove")
 	}),
