@@ -64,6 +64,8 @@ type Work struct {
 	// DryRun changes nothing, and its report says what would be.
 	DryRun  bool
 	Resolve map[resource.Ref]resource.Resolution
+	// Begin, if there is one, hears of each resource before it is looked at.
+	Begin func(index int, ref resource.Ref)
 }
 
 // syncEvery is after how many records the ledger is made durable in between.
@@ -124,6 +126,9 @@ func (a *applying) all() error {
 	dirs := a.declaredDirectories()
 	for i := range a.Declaration.Resources {
 		r := &a.Declaration.Resources[i]
+		if a.Begin != nil {
+			a.Begin(i, r.Ref())
+		}
 		line, err := a.one(r, dirs)
 		if err != nil {
 			return fmt.Errorf("%s: it cannot be recorded: %w", r.Ref(), err)

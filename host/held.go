@@ -59,7 +59,7 @@ func (t *Trial) Left(now Moment) time.Duration {
 // Accept is what is held once d has come over the link. It refuses what no
 // control plane that is in its right mind sends: what is older than what was
 // accepted, what has the same number and says something else, what cannot be
-// applied, and actions, which come with a bundle or a file.
+// applied, and what comes with a bundle or a file alone.
 func (h Held) Accept(d resource.Declaration, now Moment) (Held, error) {
 	refuse := func(format string, args ...any) (Held, error) {
 		return h, fmt.Errorf("declaration %d is refused: %s", d.Generation, fmt.Sprintf(format, args...))
@@ -78,8 +78,8 @@ func (h Held) Accept(d resource.Declaration, now Moment) (Held, error) {
 		return refuse("this machine holds another one of that number; was the control plane put back to an older state? Declare anew")
 	case d.Generation == h.Newest:
 		return h, nil
-	case len(d.Actions()) > 0:
-		return refuse("it has %s, and actions never come over the link", d.Actions()[0])
+	case len(d.LocalOnly()) > 0:
+		return refuse("it has %s, which never comes over the link", d.LocalOnly()[0])
 	}
 	if d, err = resource.Parse(fmt.Sprintf("declaration %d", d.Generation), text); err != nil {
 		return refuse("%v", err)

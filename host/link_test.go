@@ -323,6 +323,8 @@ func TestAccept(t *testing.T) {
 	other.Resources[0].File.Content = "other"
 	action := declares(6, "")
 	action.Resources = append(action.Resources, resource.Resource{Action: &resource.Action{Name: "x", Command: []string{"/bin/true"}}})
+	source := declares(6, "")
+	source.Resources = append(source.Resources, resource.Resource{File: &resource.File{Path: "/x", Source: "x"}})
 	broken := declares(6, "")
 	broken.Resources[0].File.Path = "relative"
 	for name, c := range map[string]struct {
@@ -336,6 +338,7 @@ func TestAccept(t *testing.T) {
 		"another":       {other, "another one of that number", 5},
 		"none":          {declares(0, ""), "no generation", 5},
 		"an action":     {action, "action:x", 5},
+		"a source":      {source, "file:/x", 5},
 		"not valid":     {broken, "file.path", 5},
 		"of a new kind": {&resource.Declaration{Generation: 6, Resources: []resource.Resource{{}}}, "must be one of", 5},
 	} {

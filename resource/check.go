@@ -203,6 +203,13 @@ func (f *File) check(values map[string]string, found finding) {
 	if f.Content != "" && f.Template != "" {
 		found("template", "a file has a content or a template, not both")
 	}
+	switch {
+	case f.Source == "":
+	case f.Content != "" || f.Template != "":
+		found("source", "a file has a source, a content or a template, and only one of them")
+	case path.IsAbs(f.Source) || path.Clean(f.Source) != f.Source || f.Source == "." || strings.HasPrefix(f.Source, ".."):
+		found("source", "%q must be a plain path to a file beside the declaration", f.Source)
+	}
 	if err := checkTemplate(f.Template, values); err != nil {
 		found("template", "%v", err)
 	}

@@ -36,8 +36,8 @@ func TestParse(t *testing.T) {
 	if d.ConfirmWithin().Seconds() != 120 || d.Resources[5].Action.TimeoutAfter().Seconds() != 10 {
 		t.Error("times are not read")
 	}
-	if got := d.Actions(); len(got) != 1 || got[0] != "action:migrate" {
-		t.Errorf("actions: %v", got)
+	if got := d.LocalOnly(); len(got) != 1 || got[0] != "action:migrate" {
+		t.Errorf("for a local file alone: %v", got)
 	}
 }
 
@@ -108,7 +108,11 @@ func TestParseMistakes(t *testing.T) {
 		{file(`"path":"/var/lib/muster-host/x"`), `d: resource 1 (file:/var/lib/muster-host/x): file.path: /var/lib/muster-host is not for declarations`},
 		{file(`"path":"/a","owner":"a:b"`), `d: resource 1 (file:/a): file.owner: "a:b" cannot be the name or number of an account`},
 		{file(`"path":"/a","content":"x","template":"y"`), `d: resource 1 (file:/a): file.template: a file has a content or a template, not both`},
-		{file(`"path":"/a","template":"x\n{{ hostnam }}"`), `d: resource 1 (file:/a): file.template: line 2: nothing is called "hostnam"; there is arch, firmware, hostname, kernel, node_id, os, os_version, server_uuid`},
+		{file(`"path":"/a","content":"x","source":"y"`), `d: resource 1 (file:/a): file.source: a file has a source, a content or a template, and only one of them`},
+		{file(`"path":"/a","source":"/etc/shadow"`), `d: resource 1 (file:/a): file.source: "/etc/shadow" must be a plain path to a file beside the declaration`},
+		{file(`"path":"/a","source":"../b"`), `d: resource 1 (file:/a): file.source: "../b" must be a plain path to a file beside the declaration`},
+		{file(`"path":"/a","source":"b/../c"`), `d: resource 1 (file:/a): file.source: "b/../c" must be a plain path to a file beside the declaration`},
+		{file(`"path":"/a","template":"x\n{{ hostnam }}"`), `d: resource 1 (file:/a): file.template: line 2: nothing is called "hostnam"; there is address, arch, firmware, hostname, kernel, node_id, os, os_version, server_uuid`},
 		{file(`"path":"/a","template":"{{ hostname"`), `d: resource 1 (file:/a): file.template: line 1: {{ is not closed`},
 		{`{"resources":[{"file":{"path":"/a"}},{"file":{"path":"/a"}}]}`, `d: resource 2 (file:/a): file.path: resource 1 is file:/a, too`},
 		{`{"resources":[{"file":{"path":"/a"}},{"directory":{"path":"/a"}}]}`, `d: resource 2 (directory:/a): directory.path: resource 1 is at this path, too`},

@@ -101,9 +101,12 @@ type File struct {
 	// Content, or Template with {{ names }} of facts and values.
 	Content  string `json:"content,omitempty"`
 	Template string `json:"template,omitempty"`
-	Mode     string `json:"mode,omitempty"`  // octal, "0644" when absent
-	Owner    string `json:"owner,omitempty"` // name or number, "root" when absent
-	Group    string `json:"group,omitempty"`
+	// Source is a file with the content, beside the declaration's own; over the
+	// link nothing is beside it.
+	Source string `json:"source,omitempty"`
+	Mode   string `json:"mode,omitempty"`  // octal, "0644" when absent
+	Owner  string `json:"owner,omitempty"` // name or number, "root" when absent
+	Group  string `json:"group,omitempty"`
 	// Secret contents are shown nowhere, only their hash.
 	Secret bool `json:"secret,omitempty"`
 }
@@ -230,12 +233,13 @@ func (d *Declaration) Find(ref Ref) *Resource {
 	return &d.Resources[i]
 }
 
-// Actions are the names of its actions: what a link must refuse.
-func (d *Declaration) Actions() []Ref {
+// LocalOnly is what only a bundle or a local file may hold, and a link must
+// refuse: actions, and files whose content lies beside the declaration.
+func (d *Declaration) LocalOnly() []Ref {
 	var all []Ref
 	for i := range d.Resources {
-		if d.Resources[i].Kind() == KindAction {
-			all = append(all, d.Resources[i].Ref())
+		if r := &d.Resources[i]; r.Action != nil || r.File != nil && r.File.Source != "" {
+			all = append(all, r.Ref())
 		}
 	}
 	return all

@@ -9,12 +9,15 @@ import (
 
 // FactNames are the node's facts that a template can use. A declaration's own
 // values come beside them.
-var FactNames = []string{"arch", "firmware", "hostname", "kernel", "node_id", "os", "os_version", "server_uuid"}
+var FactNames = []string{"address", "arch", "firmware", "hostname", "kernel", "node_id", "os", "os_version", "server_uuid"}
 
 // Text is the file's content, with names put in. A template knows names and
 // nothing else, no conditions and no loops: what differs between machines in
 // more than a value is decided where declarations are made.
 func (f *File) Text(names map[string]string) (string, error) {
+	if f.Source != "" {
+		return "", fmt.Errorf("its source %s was not read", f.Source)
+	}
 	if f.Template == "" {
 		return f.Content, nil
 	}

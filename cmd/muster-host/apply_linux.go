@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -21,6 +22,7 @@ import (
 	"muster.internal"
 	"muster.internal/credential"
 	"muster.internal/host"
+	"muster.internal/linux"
 	"muster.internal/resource"
 )
 
@@ -55,7 +57,45 @@ func (e *env) declaration(file string) (resource.Declaration, error) {
 	if err == nil && d.Confirm != "" {
 		err = fmt.Errorf("%s: confirm: only what comes from a control plane can be confirmed by it", file)
 	}
+	if err == nil {
+		err = readSources(&d, file)
+	}
 	return d, err
+}
+
+// readSources gives files with a source the content that lies beside the
+// declaration.
+func readSources(d *resource.Declaration, file string) error {
+	for _, r := range d.Resources {
+		if r.File == nil || r.File.Source == "" {
+			continue
+		}
+		if file == "-" {
+			return fmt.Errorf("%s: source: nothing is beside standard input; name the declaration's file", r.Ref())
+		}
+		text := new(strings.Builder)
+		if err := copyFile(text, filepath.Join(filepath.Dir(file), r.File.Source)); err != nil {
+			return fmt.Errorf("%s: %s: source: %w", file, r.Ref(), err)
+		}
+		r.File.Content, r.File.Source = text.String(), ""
+	}
+	return nil
+}
+
+// copyFile reads a file whole, and once.
+func copyFile(to *strings.Builder, name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	i, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	to.Grow(int(i.Size()))
+	_, err = io.Copy(to, f)
+	return err
 }
 
 // read reads a file, or standard input for "-".
@@ -126,7 +166,7 @@ func (e *env) names(dir string, d *resource.Declaration) map[string]string {
 // is empty.
 func (e *env) nodeFacts(dir string) map[string]string {
 	p := e.machine.Profile()
-	names := map[string]string{"arch": p.Arch, "firmware": p.Firmware, "kernel": p.Kernel, "os": p.OS, "os_version": p.OSVersion, "hostname": "", "node_id": "", "server_uuid": ""}
+	names := map[string]string{"address": linux.Address(), "arch": p.Arch, "firmware": p.Firmware, "kernel": p.Kernel, "os": p.OS, "os_version": p.OSVersion, "hostname": "", "node_id": "", "server_uuid": ""}
 	if h, err := os.Hostname(); err == nil {
 		names["hostname"] = h
 	}

@@ -196,5 +196,4 @@ func TestAdoptResolve(t *testing.T) {
 	}
 	b := newBench(t)
 	b.expect("", exitFailed, "muster-host: nothing was applied here yet\n", "briefing")
-	b.expect("", exitFailed, "muster-host: no control plane has told this machine what to be; `muster-host apply FILE` applies a file\n", "reconcile")
 }

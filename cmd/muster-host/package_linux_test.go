@@ -2,18 +2,15 @@ package main
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 )
 
-// packaged builds the host as two versions and makes its packages of each, in
-// one directory.
-func packaged(t *testing.T) string {
+// needReal skips what builds and installs packages where that is not wanted.
+func needReal(t *testing.T) {
 	t.Helper()
 	if os.Getenv("MUSTER_LAB") == "" {
 		t.Skip("builds and installs packages: set MUSTER_LAB=1 to run it")
@@ -21,6 +18,13 @@ func packaged(t *testing.T) string {
 	if os.Getuid() != 0 {
 		t.Skip("installs packages, which needs root")
 	}
+}
+
+// packaged builds the host as two versions and makes its packages of each, in
+// one directory.
+func packaged(t *testing.T) string {
+	t.Helper()
+	needReal(t)
 	dist := t.TempDir()
 	for _, version := range []string{"0.0.1", "0.0.2"} {
 		bin := t.TempDir()
@@ -48,26 +52,10 @@ func TestInstalledForReal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	unit := "[Unit]\nAfter=multi-user.target\n[Service]\nType=oneshot\nStandardOutput=file:/shared/log\nStandardError=inherit\n" +
-		"ExecStart=/bin/sh /shared/installed.sh\nExecStopPost=systemctl --no-block poweroff\n"
-	for name, text := range map[string][]byte{"inside.service": []byte(unit), "installed.sh": script} {
-		if err := os.WriteFile(filepath.Join(shared, name), text, 0o644); err != nil {
-			t.Fatal(err)
-		}
+	if err := os.WriteFile(filepath.Join(shared, "inside.sh"), script, 0o644); err != nil {
+		t.Fatal(err)
 	}
-	boot := exec.Command("systemd-nspawn", "-q", "-b", "-D", debian(t), "--volatile=overlay", "--register=no", "--keep-unit", "--private-network", "--console=read-only",
-		fmt.Sprintf("--machine=muster-%d", os.Getpid()), "--bind="+shared+":/shared", "--bind-ro="+shared+"/inside.service:/etc/systemd/system/inside.service", "systemd.wants=inside.service")
-	said := &bytes.Buffer{}
-	boot.Stdout, boot.Stderr = said, said
-	boot.WaitDelay = 10 * time.Second
-	late := time.AfterFunc(15*time.Minute, func() { boot.Process.Kill() })
-	err = boot.Run()
-	late.Stop()
-	log, _ := os.ReadFile(filepath.Join(shared, "log"))
-	t.Logf("%s", log)
-	if !strings.HasSuffix(string(log), "\nALL WAS SO\n") {
-		t.Fatalf("%v\n%s", err, said)
-	}
+	bootDebian(t, debian(t), shared, "ALL WAS SO", "--volatile=overlay")
 }
 
 // debian is a Debian with systemd in a directory, made once; the tests of

@@ -15,11 +15,13 @@ import (
 )
 
 // reconcile makes the machine as its control plane told it last, now, whether
-// that can be reached or not.
+// that can be reached or not. A machine that belongs to none is made as the
+// bundle says that it carries: that is how the first control plane comes to be.
 func reconcile(_ context.Context, e *env) error {
-	dir, dryRun := stateDir, false
+	dir, name, dryRun := stateDir, "", false
 	if err := e.flags("reconcile", func(f *flag.FlagSet) {
 		f.StringVar(&dir, "state", stateDir, "the host's state directory")
+		f.StringVar(&name, "bundle", "", "on a machine that belongs to no control plane: what to raise one from, embedded or postgresql, or a file (default: the same as last time, else embedded)")
 		f.BoolVar(&dryRun, "dry-run", false, "change nothing, and show what would be changed")
 	}); err != nil {
 		return err
@@ -30,6 +32,10 @@ func reconcile(_ context.Context, e *env) error {
 	}
 	h, err := s.held()
 	lost := s.ledger.Lost
+	file := ""
+	if err == nil && h.Declaration == nil && h.CutOff == "" && lost == "" {
+		file, err = s.bundle(name, dryRun)
+	}
 	if e := s.close(); err == nil {
 		err = e
 	}
@@ -38,10 +44,12 @@ func reconcile(_ context.Context, e *env) error {
 		return err
 	case h.CutOff != "":
 		return fmt.Errorf("this machine was cut off for good, so nothing is applied: %s", h.CutOff)
-	case h.Declaration == nil:
-		return errors.New("no control plane has told this machine what to be; `muster-host apply FILE` applies a file")
 	case lost != "":
 		return fmt.Errorf("the record of what this machine owns is not whole (%s), so nothing is applied; a running muster-host asks the control plane for what it knows of it", lost)
+	case h.Declaration == nil:
+		return e.raise(dir, file, dryRun)
+	case name != "":
+		return errors.New("a control plane has told this machine what to be, and a bundle is for a machine that belongs to none; `muster-host apply FILE` applies a file beside that")
 	}
 	return e.applied(dir, host.Work{Declaration: h.Declaration, Trigger: "local", Version: muster.Build, DryRun: dryRun})
 }

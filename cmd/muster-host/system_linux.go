@@ -18,7 +18,8 @@ const systemUsage = `  apply FILE what a declaration says, JSON or YAML, by hand
   owned      what this host answers for on this machine
   restore    an adopted file as it was found
   adopt      resolve what was adopted and is not as declared: take or keep
-  reconcile  what the control plane declared last, now (--dry-run shows it)
+  reconcile  what the control plane declared last, now (--dry-run shows it);
+             without one, raise one from the bundle that this machine carries
   briefing   how the last apply went, resource by resource
   setup      do the setup that the environment describes (sent over the boot bus)
 `

@@ -13,7 +13,7 @@ func (m *memory) Declare(_ context.Context, id string, d resource.Declaration) (
 	if _, err := m.node(id); err != nil {
 		return muster.NodeDeclaration{}, err
 	}
-	if a := d.Actions(); len(a) > 0 {
+	if a := d.LocalOnly(); len(a) > 0 {
 		return muster.NodeDeclaration{}, muster.Invalid("resources", "%s may not be declared from afar", a[0])
 	}
 	d = d.Redacted()
