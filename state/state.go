@@ -88,7 +88,9 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // seal puts the checksum (CRC-32C) of a line before it.
 func seal(line []byte) []byte {
-	return fmt.Appendf(nil, "%08x %s\n", crc32.Checksum(line, castagnoli), line)
+	b := make([]byte, 0, len(line)+len("01234567 \n")) // a record may be long: it is copied once
+	b = fmt.Appendf(b, "%08x ", crc32.Checksum(line, castagnoli))
+	return append(append(b, line...), '\n')
 }
 
 // unseal takes it off; false when the line is not whole.
@@ -104,8 +106,9 @@ func (d *Dir) Save(name string, v any) error {
 	if err != nil {
 		return err
 	}
+	b = seal(b)
 	for _, path := range d.copies(name) {
-		if err := durable.Replace(path, seal(b), 0o600); err != nil {
+		if err := durable.Replace(path, b, 0o600); err != nil {
 			return err
 		}
 	}
