@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -142,4 +144,45 @@ func TestLinkForTrue(t *testing.T) {
 	})
 	p.declare(b, id, "resources: []")
 	r.until(t, "it is removed", func() bool { return b.motd() == "" })
+}
+
+// The disk with the host's state is lost. Let in again as the same node, the
+// machine learns from its control plane what it owned, and removes what was
+// declared no longer while it was away; what has changed meanwhile stays.
+func TestLostStoreForTrue(t *testing.T) {
+	p, b := newTruePlane(t, nil), newBench(t)
+	id := p.node(b)
+	theirs := filepath.Join(b.dir, "theirs")
+	p.declare(b, id, `resources: [{file: {path: DIR/motd, content: "one\n", OWNED}}, {file: {path: DIR/theirs, content: "ours\n", OWNED}}]`)
+	r := b.start(nil)
+	p.reported(r, id, 1, "")
+	r.until(t, "it is mirrored", func() bool {
+		n, err := p.admin.NodeOwned(t.Context(), id)
+		return err == nil && len(n.Owned) == 2 && !n.Owned[0].Begun && !n.Owned[1].Begun
+	})
+	r.stop()
+	if err := os.RemoveAll(b.state); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(theirs, []byte("theirs\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p.declare(b, id, "resources: []")
+	if code, out := b.enrol(p.token(id)); code != 0 || p.live() != id {
+		t.Fatalf("status %d: %s", code, out)
+	}
+	r = b.start(nil)
+	n := p.reported(r, id, 2, "")
+	_, text := r.stop()
+	t.Logf("the host said:\n%s", text)
+	t.Logf("the control plane heard:\n%s", n.Report.Briefing().Text())
+	if !strings.Contains(text, "knew of 2 resources, and 1 are as they were left") {
+		t.Error("it does not say what it has back")
+	}
+	if b.motd() != "" {
+		t.Error("what it had made was not removed")
+	}
+	if left, _ := os.ReadFile(theirs); string(left) != "theirs\n" {
+		t.Errorf("what somebody else made by now is %q", left)
+	}
 }
