@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"muster.internal/bench/plane"
 	"muster.internal/client"
 	"muster.internal/host"
 	"muster.internal/resource"
@@ -22,7 +23,7 @@ const atOnce = 16
 type fleet struct {
 	ctx    context.Context
 	stop   context.CancelFunc
-	m      *musterd
+	m      *plane.Musterd
 	anyone *client.Client
 	began  time.Time
 	hosts  []*simulated
@@ -33,7 +34,7 @@ type fleet struct {
 	worst      atomic.Int64 // answer to an operator in this phase
 }
 
-func newFleet(ctx context.Context, m *musterd, n int) *fleet {
+func newFleet(ctx context.Context, m *plane.Musterd, n int) *fleet {
 	f := &fleet{m: m, began: time.Now()}
 	f.ctx, f.stop = context.WithCancel(ctx)
 	for i := range n {
@@ -65,11 +66,11 @@ func raise(to *atomic.Int64, d time.Duration) {
 func (f *fleet) phase(name string, do func() error) error {
 	f.slowest.Store(0)
 	f.worst.Store(0)
-	before, err := f.m.cost()
+	before, err := costOf(f.m)
 	if err != nil {
 		return err
 	}
-	pid := f.m.cmd.Process.Pid
+	pid := f.m.Pid()
 	ctx, done := context.WithCancel(f.ctx)
 	var looks sync.WaitGroup
 	looks.Go(func() { f.look(ctx) })
@@ -81,12 +82,12 @@ func (f *fleet) phase(name string, do func() error) error {
 	if err != nil {
 		return err
 	}
-	after, err := f.m.cost()
+	after, err := costOf(f.m)
 	if err != nil {
 		return err
 	}
 	cpu := after.cpu
-	if f.m.cmd.Process.Pid == pid {
+	if f.m.Pid() == pid {
 		cpu -= before.cpu
 	}
 	fmt.Printf("%-22s %7.1f s  CPU %6.2f s (%5.1f %%)  memory %4.0f MB, at most %4.0f  store %5.1f MB  worst answer: operator %v, host %v\n",
@@ -102,7 +103,7 @@ func (f *fleet) look(ctx context.Context) {
 	for n := 0; ctx.Err() == nil; n++ {
 		if id := f.hosts[n*7919%len(f.hosts)].nodeID; id != "" {
 			start := time.Now()
-			if _, err := f.m.admin.Node(ctx, id); err == nil || ctx.Err() == nil {
+			if _, err := f.m.Admin.Node(ctx, id); err == nil || ctx.Err() == nil {
 				raise(&f.worst, time.Since(start))
 			}
 		}
@@ -142,7 +143,7 @@ func (f *fleet) each(do func(h *simulated) error) error {
 }
 
 func (f *fleet) enrol() (err error) {
-	if f.anyone, err = f.m.client("", client.Trust{CA: f.m.ca}); err != nil {
+	if f.anyone, err = f.m.Client("", client.Trust{CA: f.m.CA}); err != nil {
 		return err
 	}
 	return f.each(func(h *simulated) error { return h.enrol(f.ctx) })
@@ -197,7 +198,7 @@ func (f *fleet) allLinked() int { return f.count(func(h *simulated) bool { retur
 func (f *fleet) declare(word string) error {
 	var newest atomic.Int64
 	if err := f.each(func(h *simulated) error {
-		d, err := f.m.admin.Declare(f.ctx, h.nodeID, declaration(h.n, word))
+		d, err := f.m.Admin.Declare(f.ctx, h.nodeID, declaration(h.n, word))
 		newest.Store(d.Declaration.Generation)
 		return err
 	}); err != nil {
@@ -219,14 +220,14 @@ func declaration(n int, word string) resource.Declaration {
 // crash kills musterd, starts it again, and waits until every host has been
 // answered since.
 func (f *fleet) crash() error {
-	if err := f.m.kill(); err != nil {
+	if err := f.m.Kill(); err != nil {
 		return err
 	}
 	if err := f.wait(2 * time.Second); err != nil { // every host notices
 		return err
 	}
 	failed := f.unanswered.Load()
-	if err := f.m.serve(f.ctx); err != nil {
+	if err := f.m.Serve(f.ctx); err != nil {
 		return err
 	}
 	up := time.Now()
@@ -239,7 +240,7 @@ func (f *fleet) crash() error {
 
 // verify asks musterd itself.
 func (f *fleet) verify() error {
-	nodes, err := f.m.admin.Nodes(f.ctx)
+	nodes, err := f.m.Admin.Nodes(f.ctx)
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ type simulated struct {
 
 // enrol redeems a token of its own.
 func (h *simulated) enrol(ctx context.Context) error {
-	issued, err := h.f.m.admin.IssueEnrolmentToken(ctx, muster.NewEnrolmentToken{})
+	issued, err := h.f.m.Admin.IssueEnrolmentToken(ctx, muster.NewEnrolmentToken{})
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (h *simulated) Certify(_, _ bool) (err error) {
 	if q.CSR, err = h.identity.Request(); err != nil {
 		return err
 	}
-	byKey, err := h.f.m.client(h.key, client.Trust{CA: h.f.m.ca})
+	byKey, err := h.f.m.Client(h.key, client.Trust{CA: h.f.m.CA})
 	if err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (h *simulated) Certify(_, _ bool) (err error) {
 	if h.identity, err = h.identity.With(block.Bytes); err != nil {
 		return err
 	}
-	h.line, err = h.f.m.client("", client.Trust{CA: h.f.m.ca, Pair: h.identity.TLS()})
+	h.line, err = h.f.m.Client("", client.Trust{CA: h.f.m.CA, Pair: h.identity.TLS()})
 	return err
 }
 

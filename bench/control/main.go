@@ -16,6 +16,8 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"muster.internal/bench/plane"
 )
 
 // settings are the flags.
@@ -43,11 +45,11 @@ func run(ctx context.Context, s settings) error {
 	if err := manyFiles(2 * uint64(s.hosts)); err != nil {
 		return err
 	}
-	m, err := start(ctx, s.program)
+	m, err := plane.Start(ctx, s.program)
 	if err != nil {
 		return err
 	}
-	defer m.close()
+	defer m.Close()
 	f := newFleet(ctx, m, s.hosts)
 	defer f.close()
 	fmt.Printf("%d hosts on one musterd, embedded store\n", s.hosts)

@@ -43,22 +43,35 @@ func spread(values []float64) string {
 	return fmt.Sprintf("%.3f [%.3f–%.3f]", median(values), slices.Min(values), slices.Max(values))
 }
 
-// judge says of each goal whether it was met.
-func judge(out io.Writer, tools []*tool) error {
+// A verdict says of each goal whether it was met, and counts those that were not.
+type verdict struct {
+	out    io.Writer
+	missed int
+}
+
+func (v *verdict) say(met bool, format string, args ...any) {
+	word := "met   "
+	if !met {
+		word, v.missed = "missed", v.missed+1
+	}
+	fmt.Fprintf(v.out, "%s  %s\n", word, fmt.Sprintf(format, args...))
+}
+
+func (v *verdict) err() error {
+	if v.missed > 0 {
+		return errors.New("a goal was missed")
+	}
+	return nil
+}
+
+// judge compares the host with the tools that were there.
+func judge(v *verdict, tools []*tool, program int64) {
 	of := func(name string) *tool {
 		i := slices.IndexFunc(tools, func(t *tool) bool { return t.name == name })
 		if i < 0 {
 			return nil
 		}
 		return tools[i]
-	}
-	missed := 0
-	say := func(met bool, format string, args ...any) {
-		word := "met   "
-		if !met {
-			word, missed = "missed", missed+1
-		}
-		fmt.Fprintf(out, "%s  %s\n", word, fmt.Sprintf(format, args...))
 	}
 	host := of("muster-host")
 	for _, g := range goals {
@@ -67,11 +80,8 @@ func judge(out io.Writer, tools []*tool) error {
 			continue
 		}
 		ratio := median(host.cpu[g.phase]) / median(peer.cpu[g.phase])
-		say(ratio <= g.most, "%s: CPU %.3f of %s's, at most %g", phaseNames[g.phase], ratio, g.tool, g.most)
+		v.say(ratio <= g.most, "%s: CPU %.3f of %s's, at most %g", phaseNames[g.phase], ratio, g.tool, g.most)
 	}
-	say(host.peak <= mostPeak, "peak memory %.1f MB, at most %.0f", float64(host.peak)/1e6, mostPeak/1e6)
-	if missed > 0 {
-		return errors.New("a goal was missed")
-	}
-	return nil
+	v.say(host.peak <= mostPeak, "peak memory %.1f MB, at most %.0f", float64(host.peak)/1e6, mostPeak/1e6)
+	v.say(program <= mostProgram, "program %.1f MiB, at most %d", float64(program)/(1<<20), mostProgram>>20)
 }
