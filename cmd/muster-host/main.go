@@ -38,7 +38,7 @@ const usage = `usage: muster-host COMMAND [flags]
   run        live as a node of the fleet (started by init or a service manager)
   ticket     check a ticket that somebody presents to this machine
 ` + systemUsage + `
-muster-host COMMAND -h shows a command's flags.
+muster-host COMMAND -h says more of a command.
 `
 
 func main() {
@@ -149,6 +149,7 @@ func (e *env) flagsAndArgs(name, what string, count int, more func(*flag.FlagSet
 	f := flag.NewFlagSet("muster-host "+name, flag.ContinueOnError)
 	f.SetOutput(e.err)
 	f.StringVar(&e.output, "output", "text", "text or json")
+	teach(name, f)
 	if more != nil {
 		more(f)
 	}

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -83,21 +84,16 @@ func restore(_ context.Context, e *env) error {
 	return e.print(line, func(out io.Writer) { fmt.Fprintf(out, "%s is again as it was found, and no longer the host's\n", ref) })
 }
 
-const adoptUsage = `usage: muster-host adopt resolve RESOURCE take|keep [flags]
-
-What was adopted and is not as declared stays the machine's own until a person
-decides: "take" makes it as declared (its original is kept, and muster-host
-restore gives it back), "keep" leaves it as it is and ends the host's ownership.
-`
-
 // adopt says a person's word on a conflict, and applies what is declared.
 func adopt(_ context.Context, e *env) error {
 	dir, file := stateDir, ""
-	if len(e.args) == 0 || e.args[0] != "resolve" {
-		fmt.Fprint(e.err, adoptUsage)
+	switch {
+	case len(e.args) > 0 && e.args[0] == "resolve":
+		e.args = e.args[1:]
+	case len(e.args) == 0 || !strings.HasPrefix(e.args[0], "-"):
+		fmt.Fprintf(e.err, "usage: muster-host %s [flags]\n", lessons["adopt resolve"].call)
 		return status(exitUsage)
 	}
-	e.args = e.args[1:]
 	args, err := e.flagsAndArgs("adopt resolve", "RESOURCE, and take or keep", 2, func(f *flag.FlagSet) {
 		f.StringVar(&dir, "state", stateDir, "the host's state directory")
 		f.StringVar(&file, "file", "", "the declaration it is in, when that was applied by hand")
