@@ -56,7 +56,6 @@ cut short.
 declared), kept (the machine's own stays, and differs), unknown, failed. The
 outcome is the worst of them.
 ` + appliedStatuses},
-	"setup": {"setup", "Does the setup that its environment describes. The boot bus sends it; it is not\nfor people.\n"},
 }
 
 // teach makes -h say what a command is for.
