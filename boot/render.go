@@ -218,7 +218,8 @@ func (w *script) need(url, role string) string {
 	return url
 }
 
-// linux boots a kernel with one initrd.
+// linux boots a kernel with one initrd. A node whose image has a root file
+// system is told where that is; its name there is its hash.
 type linux struct{}
 
 func (linux) file(*Decision, string) string { return "" }
@@ -244,10 +245,30 @@ func (linux) render(w *script, in input) {
 	if in.x.Nonce != "" && in.Mode == Node {
 		args = append(args, "muster.once="+w.url+"/"+OncePath+in.x.Nonce)
 	}
+	if root := w.blob(in.Variant, "rootfs"); root != "" && in.Mode == Node {
+		args = append(args, "muster.root="+root)
+		if list := in.resolvers(); list != "" {
+			args = append(args, "muster.dns="+list)
+		}
+		if !in.Address.IsValid() {
+			own = append(own, "muster.dns=${netX/dns}", "muster.dhcp=site")
+		}
+	}
 	for _, a := range args {
 		w.gate("kernel argument", a)
 	}
 	args = append(args, own...)
 	w.line("kernel --name kernel " + w.need(w.blob(in.Variant, "kernel"), "kernel") + " " + strings.Join(args, " ") + " || goto failed")
 	w.line("initrd --name initrd " + w.need(w.blob(in.Variant, "initrd"), "initrd") + " || goto failed")
+}
+
+// resolvers are the network's name servers, joined by commas.
+func (in *input) resolvers() string {
+	var all []string
+	for _, a := range in.DNS {
+		if a.IsValid() {
+			all = append(all, a.String())
+		}
+	}
+	return strings.Join(all, ",")
 }

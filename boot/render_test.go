@@ -2,6 +2,7 @@ package boot
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +44,31 @@ func TestRender(t *testing.T) {
 					t.Error("only a node's normal boot may import pools")
 				}
 			})
+		}
+	}
+}
+
+// A node is told of its image's root file system, and nobody else is: a machine
+// that is not one yet has no pool to keep it on.
+func TestRenderRoot(t *testing.T) {
+	for _, mode := range []Mode{Enroll, Node, Rescue} {
+		d, r := decided(t, muster.LinuxImage, mode)
+		v := *d.Variant
+		v.Files = append(slices.Clone(v.Files), muster.ImageFile{Role: "rootfs", Digest: digest("8"), Size: 3})
+		d.Variant = &v
+		got, err := Render(d, r, site(), now, Extra{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mode == Node {
+			golden(t, "linux-node-root.ipxe", string(got))
+			d.Address, d.DNS = netip.Prefix{}, [3]netip.Addr{}
+			got, err := Render(d, r, site(), now, Extra{})
+			if want := " muster.dns=${netX/dns} muster.dhcp=site || goto failed\n"; err != nil || !strings.Contains(string(got), want) {
+				t.Errorf("at an address of the site's: %v\n%s", err, got)
+			}
+		} else if strings.Contains(string(got), "muster.root") {
+			t.Errorf("%s:\n%s", mode, got)
 		}
 	}
 }

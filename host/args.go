@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 	"net/netip"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -24,6 +25,13 @@ type Args struct {
 	// Once is the URL at which this boot, and no other, finds the hash of the
 	// machine's root password; empty: it has none.
 	Once string
+	// Root is the URL of the root file system that a node lives in, and ends in
+	// its SHA-256, RootSum; empty: the node lives in its initrd.
+	Root, RootSum string
+	// Resolvers are for that root. Leased: its address is a lease of the site's
+	// DHCP server, and must be renewed there.
+	Resolvers []netip.Addr
+	Leased    bool
 	// The boot bus.
 	BusAddr     string // address:port
 	BusUser     string
@@ -73,6 +81,9 @@ func ParseArgs(cmdline string) (Args, error) {
 	if a.Once = said["muster.once"]; a.Once != "" && !strings.HasPrefix(a.Once, "http://") {
 		return Args{}, fmt.Errorf("muster.once is not an http URL")
 	}
+	if err := a.parseRoot(said); err != nil {
+		return Args{}, err
+	}
 	bus := strings.Split(said["muster.bus"], ":")
 	if len(bus) != 4 || bus[0] == "" || bus[1] == "" {
 		return Args{}, fmt.Errorf("muster.bus is not USER:PASSWORD:ADDRESS:PORT")
@@ -83,6 +94,29 @@ func ParseArgs(cmdline string) (Args, error) {
 	}
 	a.BusUser, a.BusPassword, a.BusAddr = bus[0], bus[1], at.String()
 	return a, nil
+}
+
+// rootURL is one that ends in the SHA-256 of what is there.
+var rootURL = regexp.MustCompile(`^http://.+/([0-9a-f]{64})$`)
+
+// parseRoot reads what is said of a root file system.
+func (a *Args) parseRoot(said map[string]string) error {
+	if a.Root = said["muster.root"]; a.Root == "" {
+		return nil
+	}
+	m := rootURL.FindStringSubmatch(a.Root)
+	if m == nil {
+		return fmt.Errorf("muster.root=%q is not an http URL that ends in a SHA-256", a.Root)
+	}
+	a.RootSum, a.Leased = m[1], said["muster.dhcp"] != ""
+	for _, s := range strings.FieldsFunc(said["muster.dns"], func(r rune) bool { return r == ',' }) {
+		addr, err := netip.ParseAddr(s)
+		if err != nil {
+			return fmt.Errorf("muster.dns=%q is not a list of addresses", said["muster.dns"])
+		}
+		a.Resolvers = append(a.Resolvers, addr)
+	}
+	return nil
 }
 
 // parseAddress reads an address with the length of its network's prefix or, as

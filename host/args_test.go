@@ -27,6 +27,21 @@ func TestParseArgs(t *testing.T) {
 	if got, err := host.ParseArgs(strings.Replace(line, "muster.gw", "muster.uuid=4C4C4544-0000-4000-8000-000000000001 muster.gw", 1)); err != nil || got.UUID != "4c4c4544-0000-4000-8000-000000000001" {
 		t.Errorf("with a UUID: %+v, %v", got, err)
 	}
+	sum := strings.Repeat("0a", 32)
+	rooted := strings.Replace(line, "muster.bus", "muster.root=http://10.77.0.1/boot/x/file/"+sum+" muster.dns=9.9.9.9,2001:db8::1 muster.dhcp=site muster.bus", 1)
+	got, err = host.ParseArgs(rooted)
+	want.Root, want.RootSum, want.Leased = "http://10.77.0.1/boot/x/file/"+sum, sum, true
+	want.Resolvers = []netip.Addr{netip.MustParseAddr("9.9.9.9"), netip.MustParseAddr("2001:db8::1")}
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("with a root file system: %v: got %+v", err, got)
+	}
+	for from, to := range map[string]string{
+		"http://": "https://", sum: sum[1:], "9.9.9.9": "9.9.9", "/" + sum: sum,
+	} {
+		if got, err := host.ParseArgs(strings.Replace(rooted, from, to, 1)); err == nil {
+			t.Errorf("%s for %s: %+v", to, from, got)
+		}
+	}
 	for from, to := range map[string]string{
 		"muster.gw=":                  "muster.uuid=00000000-0000-0000-0000-000000000000 muster.gw=",
 		"muster.":                     "x.",
