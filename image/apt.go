@@ -255,7 +255,7 @@ func (a *apt) update(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(a.work, "apt/sources.list"), []byte(strings.Join(lines, "")), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(a.work, "apt/sources.list"), []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
 			return err
 		}
 	}
@@ -265,14 +265,59 @@ func (a *apt) update(ctx context.Context) error {
 	return nil
 }
 
-// withContrib names the archives that this system uses already, with their
-// contrib component, which few systems list.
-func withContrib(ctx context.Context) ([]string, error) {
-	lines, err := systemArchives(ctx, "deb $(REPO_URI) $(RELEASE) main contrib")
+// versions lists what installing packages into an empty system would bring, one
+// file a line.
+func (a *apt) versions(ctx context.Context, names []string) (string, error) {
+	nothing := filepath.Join(a.work, "nothing")
+	if err := os.WriteFile(nothing, nil, 0o644); err != nil {
+		return "", err
+	}
+	args := []string{"-o", "Dir::State::status=" + nothing, "install", "--print-uris", "--yes", "--no-install-recommends", "?essential", "?priority(required)", "apt"}
+	out, err := a.run(ctx, "", "apt-get", append(args, names...)...)
+	if err != nil {
+		return "", err
+	}
+	var files []string
+	for line := range strings.Lines(out) {
+		if f := strings.Fields(line); len(f) == 4 && strings.HasPrefix(line, "'") {
+			files = append(files, f[1]+" "+f[3]+"\n")
+		}
+	}
+	slices.Sort(files)
+	return strings.Join(files, ""), nil
+}
+
+// sources are lines of sources.list for the distribution that this system is,
+// or for its mirror that was named: its main component, and contrib for OpenZFS,
+// which few systems list.
+func (o Options) sources(ctx context.Context) ([]string, error) {
+	components := "main"
+	if o.ZFS == "openzfs" {
+		components = "main contrib"
+	}
+	if o.Mirror != "" {
+		suite, err := codename()
+		return []string{"deb " + o.Mirror + " " + suite + " " + components}, err
+	}
+	lines, err := systemArchives(ctx, "deb $(REPO_URI) $(RELEASE) "+components, "Created-By: Packages", "Component: main", "Origin: Debian")
 	if err == nil && len(lines) == 0 {
-		err = errors.New("apt has no sources on this system: OpenZFS's tools are taken from Debian's contrib component")
+		err = errors.New("apt takes nothing from Debian on this system, or has no package lists: run apt-get update, or name a mirror")
 	}
 	return lines, err
+}
+
+// codename is the release that this system is (os-release(5)).
+func codename() (string, error) {
+	b, err := os.ReadFile("/etc/os-release")
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(b)) {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(line), "VERSION_CODENAME="); ok {
+			return strings.Trim(v, `"`), nil
+		}
+	}
+	return "", errors.New("/etc/os-release names no release of Debian")
 }
 
 // systemArchives lists what this system takes packages from, each line once.
@@ -283,9 +328,9 @@ func systemArchives(ctx context.Context, format string, which ...string) ([]stri
 	if err != nil {
 		return nil, fmt.Errorf("asking apt which archives this system uses: %w", err)
 	}
-	lines := slices.Collect(strings.Lines(string(out)))
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	slices.Sort(lines)
-	return slices.Compact(lines), nil
+	return slices.DeleteFunc(slices.Compact(lines), func(l string) bool { return l == "" }), nil
 }
 
 // run runs a tool and returns what it printed; its complaints become the error.

@@ -4,10 +4,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -35,10 +38,15 @@ type Options struct {
 	// Host is the static muster-host to boot; default: beside the running
 	// program, as muster-host or muster-host-ARCH, else built by go when run in
 	// muster's source tree. A named one is for the architecture that it is for.
-	Host     string
-	Compress string   // "zstd" (default) or "gzip"
-	Args     []string // kernel arguments after the usual ones
-	Cache    string   // default: muster/image in the user's cache directory
+	Host string
+	// Root adds a root file system with systemd, for nodes to live in, of
+	// Debian's packages and RootPackages. Its host is the same.
+	Root         bool
+	RootPackages []string
+	Mirror       string   // of Debian; default: what apt uses on this system
+	Compress     string   // "zstd" (default) or "gzip"
+	Args         []string // kernel arguments after the usual ones
+	Cache        string   // default: muster/image in the user's cache directory
 	// Progress hears one line for each step; default: nobody.
 	Progress io.Writer
 
@@ -94,6 +102,7 @@ type ingredients struct {
 	debs    []deb
 	root    string // where the packages are unpacked
 	version string // of the kernel
+	rootfs  string // file with the root file system; empty: none
 }
 
 // gather fetches what a variant is made of.
@@ -110,15 +119,17 @@ func (o Options) gather(ctx context.Context, arch string, say func(string, ...an
 	}
 	packages := append([]string{"busybox-static", "btrfs-progs"}, zfsPackages[o.ZFS]...)
 	a := &apt{work: o.Cache, arch: arch, say: say}
-	if o.ZFS == "openzfs" {
-		a.archives = withContrib
+	if o.Mirror != "" || o.ZFS == "openzfs" {
+		a.archives = o.sources
 	}
 	var kernel string
 	if v.debs, kernel, err = a.fetch(ctx, flavours[o.Kernel].meta+arch, packages); err != nil {
 		return nil, err
 	}
 	v.version = strings.TrimPrefix(kernel, "linux-image-")
-	v.root, err = a.unpack(ctx, v.debs)
+	if v.root, err = a.unpack(ctx, v.debs); err == nil && o.Root {
+		v.rootfs, err = v.makeRoot(ctx, a, say)
+	}
 	return v, err
 }
 
@@ -188,6 +199,20 @@ func (o *Options) complete() error {
 	if o.Name != "" && !muster.ValidStamp(o.Name) {
 		return fmt.Errorf("%q is not an image name: letters, digits, dots, hyphens and underscores, at most 64", o.Name)
 	}
+	if _, err := exec.LookPath("mmdebstrap"); err != nil && o.Root {
+		return errors.New("mmdebstrap is not here, and root file systems are built with it: install the package mmdebstrap")
+	}
+	if len(o.RootPackages) > 0 && !o.Root {
+		return fmt.Errorf("packages are named for a root file system, and the image is to have none: say root as well")
+	}
+	for _, p := range o.RootPackages {
+		if !packageName.MatchString(p) {
+			return fmt.Errorf("%q is not the name of a package", p)
+		}
+	}
+	if o.Mirror != "" && !mirrorURL.MatchString(o.Mirror) {
+		return fmt.Errorf("mirror %q is not an http or https URL", o.Mirror)
+	}
 	for _, arg := range o.Args {
 		if !muster.ValidArg(arg) {
 			return fmt.Errorf("%q is not a kernel argument that a boot script can carry", arg)
@@ -195,6 +220,11 @@ func (o *Options) complete() error {
 	}
 	return nil
 }
+
+var (
+	packageName = regexp.MustCompile(`^[a-z0-9][a-z0-9.+-]+$`) // Debian policy 5.6.1
+	mirrorURL   = regexp.MustCompile(`^https?://[^\s\[\]#]+$`)
+)
 
 // cacheDir is where downloaded packages are kept.
 func cacheDir(named string) (string, error) {
@@ -273,7 +303,12 @@ func (g *ingredients) write(blobs *Blobs, tmp string, say func(string, ...any)) 
 	if err := t.pack(tmp, g.Compress); err != nil {
 		return v, err
 	}
-	for _, f := range []struct{ role, from string }{{"kernel", filepath.Join(g.root, "boot/vmlinuz-"+g.version)}, {"initrd", tmp}} {
+	parts := []struct{ role, from string }{{"kernel", filepath.Join(g.root, "boot/vmlinuz-"+g.version)}, {"initrd", tmp}}
+	if g.rootfs != "" {
+		defer os.Remove(g.rootfs)
+		parts = append(parts, struct{ role, from string }{"rootfs", g.rootfs})
+	}
+	for _, f := range parts {
 		file, err := keep(blobs, f.role, f.from)
 		if err != nil {
 			return v, err

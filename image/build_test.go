@@ -204,6 +204,9 @@ func TestBuildWithoutAPackage(t *testing.T) {
 	if _, err := os.Stat(out); !os.IsNotExist(err) {
 		t.Error("something was made:", err)
 	}
+	if _, err := Build(t.Context(), Options{Host: host, Root: true, Cache: t.TempDir(), Out: out}); err == nil || !strings.Contains(err.Error(), "install the package mmdebstrap") {
+		t.Error(err)
+	}
 	t.Setenv("PATH", t.TempDir())
 	if _, err := Build(t.Context(), Options{Host: host, Cache: t.TempDir(), Out: out}); err == nil || !strings.Contains(err.Error(), "Debian") {
 		t.Error(err)
@@ -222,6 +225,9 @@ func TestOptionsAreChecked(t *testing.T) {
 		"compression":  {Compress: "rar"},
 		"name":         {Name: "a b"},
 		"argument":     {Args: []string{"a b"}},
+		"say root":     {RootPackages: []string{"vim"}},
+		"of a package": {Root: true, RootPackages: []string{"vim; rm"}},
+		"mirror":       {Mirror: "/srv/debian"},
 	} {
 		o.Cache = t.TempDir()
 		if _, err := Build(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {

@@ -1,9 +1,9 @@
 package image
 
 import (
-	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"slices"
@@ -53,25 +53,29 @@ func (t tree) writeCPIO(w io.Writer) error {
 		if n != path.Clean(n) || path.IsAbs(n) || n == "." || strings.HasPrefix(n, "..") {
 			return fmt.Errorf("initrd: %q is not a clean relative path", n)
 		}
-		for d := path.Dir(n); d != "."; d = path.Dir(d) {
-			if _, ok := t[d]; !ok {
-				t.dir(d)
-			}
-		}
 	}
-	names := make([]string, 0, len(t))
-	for n := range t {
-		names = append(names, n)
-	}
-	slices.SortFunc(names, cmp.Compare[string])
+	t.addParents()
 	c := &cpioWriter{w: w}
-	for _, n := range names {
+	for _, n := range t.names() {
 		if err := c.add(n, t[n]); err != nil {
 			return fmt.Errorf("initrd: %s: %w", n, err)
 		}
 	}
 	return c.end()
 }
+
+// addParents adds the directories that something is in.
+func (t tree) addParents() {
+	for n := range t {
+		for d := path.Dir(n); d != "."; d = path.Dir(d) {
+			if _, ok := t[d]; !ok {
+				t.dir(d)
+			}
+		}
+	}
+}
+
+func (t tree) names() []string { return slices.Sorted(maps.Keys(t)) }
 
 type cpioWriter struct {
 	w   io.Writer

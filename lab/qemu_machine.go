@@ -22,9 +22,10 @@ type MachineSpec struct {
 	UUID     string
 	Serial   string
 	MAC      string
-	MemoryMB int           // default 512
-	Disks    []int64       // sizes in bytes
-	Lifetime time.Duration // after which it is cut off for good; default 30 minutes
+	PoolKind muster.PoolKind // of the pool that it is to get; default: the usual one of its architecture
+	MemoryMB int             // default 512
+	Disks    []int64         // sizes in bytes
+	Lifetime time.Duration   // after which it is cut off for good; default 30 minutes
 }
 
 // A Machine is a virtual machine on a segment. It may be switched on and off
@@ -74,9 +75,12 @@ func (s *Segment) NewMachine(ctx context.Context, dir string, spec MachineSpec) 
 	return m, err
 }
 
-// Pool is the kind of pool that the image of its architecture can build: Debian
-// has zfs-fuse for amd64, and for arm64 only btrfs.
+// Pool is the kind of pool that it is to get. Debian has zfs-fuse for amd64, and
+// for arm64 only btrfs.
 func (m *Machine) Pool() muster.PoolKind {
+	if m.PoolKind != "" {
+		return m.PoolKind
+	}
 	if m.Firmware.board().arch == "arm64" {
 		return muster.Btrfs
 	}
@@ -185,6 +189,22 @@ func (m *Machine) Cut() {
 
 // Reset presses the reset button.
 func (m *Machine) Reset() error { return m.command("system_reset") }
+
+// PowerDown presses the power button, and waits until the machine is off.
+func (m *Machine) PowerDown(ctx context.Context) error {
+	m.mu.Lock()
+	exited := m.exited
+	m.mu.Unlock()
+	if err := m.command("system_powerdown"); err != nil {
+		return err
+	}
+	select {
+	case <-exited:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%s does not switch itself off: %w%s", m.Name, ctx.Err(), m.Tail())
+	}
+}
 
 // Freeze stops the machine's processors, and Thaw lets them go on: to the
 // network it looks like a machine that has lost its way for a while.

@@ -78,6 +78,15 @@ func newLab(t *testing.T, limit time.Duration) (context.Context, *Site) {
 // newLabFor is the same for machines with other firmware.
 func newLabFor(t *testing.T, limit time.Duration, f Firmware) (context.Context, *Site) {
 	t.Helper()
+	return newLabWith(t, limit, f, func() (string, error) {
+		b, err := built()
+		return b.image, err
+	})
+}
+
+// newLabWith is the same with another image.
+func newLabWith(t *testing.T, limit time.Duration, f Firmware, image func() (string, error)) (context.Context, *Site) {
+	t.Helper()
 	if os.Getenv("MUSTER_LAB") == "" {
 		t.Skip("boots virtual machines for minutes: set MUSTER_LAB=1 to run it")
 	}
@@ -85,6 +94,10 @@ func newLabFor(t *testing.T, limit time.Duration, f Firmware) (context.Context, 
 		t.Skip("needs ", strings.Join(missing, ", "))
 	}
 	b, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	imageDir, err := image()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +120,7 @@ func newLabFor(t *testing.T, limit time.Duration, f Firmware) (context.Context, 
 			t.Fatal(err)
 		}
 	}
-	s, err := NewSite(ctx, SiteConfig{Dir: dir, Programs: b.programs, ImageDir: b.image, Loaders: loaders, Say: t.Output()})
+	s, err := NewSite(ctx, SiteConfig{Dir: dir, Programs: b.programs, ImageDir: imageDir, Loaders: loaders, Say: t.Output()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -133,7 +133,7 @@ func (b *btrfs) stamp(p muster.SetupPlan) error {
 	if err := b.mount(paths); err != nil {
 		return err
 	}
-	if err := b.subvolume("var"); err != nil {
+	if err := subvolume(b.m.varDir()); err != nil {
 		return err
 	}
 	if c := btrfsCompress[p.Compression]; c != "" {
@@ -144,10 +144,22 @@ func (b *btrfs) stamp(p muster.SetupPlan) error {
 	return durable.Replace(filepath.Join(b.m.varDir(), stampFile), []byte(p.ServerUUID+"\n"), 0o644)
 }
 
-// subvolume makes one at the root of the mounted file system.
-func (b *btrfs) subvolume(name string) error {
+func (b *btrfs) root(name string) (string, error) {
+	dir := b.m.rootDir(name)
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return "", err
+	}
+	return dir, subvolume(dir)
+}
+
+// subvolume makes one in a directory of the mounted file system.
+func subvolume(path string) error {
 	const create = 0x5000940e // BTRFS_IOC_SUBVOL_CREATE
-	d, err := os.Open(b.dir())
+	dir, name := filepath.Split(path)
+	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}

@@ -131,8 +131,9 @@ func WriteHostID(uuid string) error {
 }
 
 // Tend is the life of the first process: it starts a program again whenever
-// that ends, buries orphans, and returns when it is told to stop the machine.
-func Tend(argv []string, say func(string)) error {
+// that ends, and buries orphans. It returns when the program ends with the
+// status that says that its work in the initrd is done.
+func Tend(argv []string, done int, say func(string)) error {
 	start := func() (int, error) {
 		return syscall.ForkExec(argv[0], argv, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}})
 	}
@@ -143,10 +144,10 @@ func Tend(argv []string, say func(string)) error {
 			return fmt.Errorf("starting %s: %w", argv[0], err)
 		}
 		status, err := bury(child)
-		if err != nil {
+		if err != nil || status.Exited() && status.ExitStatus() == done {
 			return err
 		}
-		say(fmt.Sprintf("the host ended (%s) and is started again", status))
+		say(fmt.Sprintf("the host ended (%s) and is started again", ending(status)))
 		if time.Since(began) < 5*time.Second {
 			time.Sleep(5 * time.Second) // not in a circle as fast as it can
 		}
@@ -154,20 +155,23 @@ func Tend(argv []string, say func(string)) error {
 }
 
 // bury waits for orphans until the child itself has ended.
-func bury(child int) (string, error) {
+func bury(child int) (syscall.WaitStatus, error) {
 	for {
 		var ws syscall.WaitStatus
 		pid, err := syscall.Wait4(-1, &ws, 0, nil)
 		switch {
 		case err == syscall.EINTR:
-		case err != nil:
-			return "", err
-		case pid == child && ws.Signaled():
-			return ws.Signal().String(), nil
-		case pid == child:
-			return fmt.Sprintf("exit status %d", ws.ExitStatus()), nil
+		case err != nil || pid == child:
+			return ws, err
 		}
 	}
+}
+
+func ending(ws syscall.WaitStatus) string {
+	if ws.Signaled() {
+		return ws.Signal().String()
+	}
+	return fmt.Sprintf("exit status %d", ws.ExitStatus())
 }
 
 // Reboot restarts the machine, with everything written.

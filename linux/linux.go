@@ -63,6 +63,9 @@ type pooler interface {
 	stamp(p muster.SetupPlan) error
 	open(p host.Pool) error
 	close(guid string) error
+	// root makes the file system of this name for a root, if it is not there,
+	// and returns where it is mounted.
+	root(name string) (dir string, err error)
 }
 
 func (m *Machine) pooler(k muster.PoolKind) (pooler, error) {

@@ -76,12 +76,12 @@ func TestOrphansAreBuried(t *testing.T) {
 		return pid
 	}
 	orphan := start("exit 7")
-	if got, err := bury(start("exit 3")); err != nil || got != "exit status 3" {
-		t.Errorf("%q, %v", got, err)
+	if got, err := bury(start("exit 3")); err != nil || ending(got) != "exit status 3" {
+		t.Errorf("%q, %v", ending(got), err)
 	}
 	syscall.Wait4(orphan, nil, 0, nil) // it may have ended later
-	if got, err := bury(start("kill -9 $$")); err != nil || got != "killed" {
-		t.Errorf("%q, %v", got, err)
+	if got, err := bury(start("kill -9 $$")); err != nil || ending(got) != "killed" {
+		t.Errorf("%q, %v", ending(got), err)
 	}
 }
 

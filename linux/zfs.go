@@ -284,16 +284,7 @@ func (z *zfs) open(p host.Pool) error {
 	if err := z.own(p, false); err != nil {
 		return err
 	}
-	fs := muster.PoolName + "/var"
-	out, err := z.m.run("zfs", "get", "-H", "-o", "value", "mounted", fs)
-	if err != nil || strings.TrimSpace(out) == "yes" {
-		return err
-	}
-	if err := os.MkdirAll(z.m.varDir(), 0o755); err != nil {
-		return err
-	}
-	_, err = z.m.run("zfs", "mount", fs)
-	return err
+	return z.mount(muster.PoolName+"/var", z.m.varDir())
 }
 
 func (z *zfs) close(string) error {
@@ -308,5 +299,32 @@ func (z *zfs) close(string) error {
 	}
 	_, err = z.m.run("zpool", "export", muster.PoolName)
 	syscall.Sync()
+	return err
+}
+
+func (z *zfs) root(name string) (string, error) {
+	dir, fs := z.m.rootDir(name), muster.PoolName+"/"+rootsName+"/"+name
+	if _, err := z.m.run("zfs", "list", "-H", "-o", "name", fs); err != nil {
+		options := []string{"create", "-p", "-o", "canmount=noauto", "-o", "mountpoint=" + dir}
+		if !z.fuse { // the journal gives its readers access by lists
+			options = append(options, "-o", "acltype=posixacl", "-o", "xattr=sa")
+		}
+		if _, err := z.m.run("zfs", append(options, fs)...); err != nil {
+			return "", err
+		}
+	}
+	return dir, z.mount(fs, dir)
+}
+
+// mount mounts a file system where its property says that it belongs.
+func (z *zfs) mount(fs, dir string) error {
+	out, err := z.m.run("zfs", "get", "-H", "-o", "value", "mounted", fs)
+	if err != nil || strings.TrimSpace(out) == "yes" {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	_, err = z.m.run("zfs", "mount", fs)
 	return err
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -22,7 +23,8 @@ import (
 )
 
 // initrd is the life of the first process: it prepares the machine, then keeps
-// the host running.
+// the host running. When that has made the node's root file system ready, the
+// first process becomes the root's init.
 func initrd() error {
 	if err := linux.PrepareInitrd(); err != nil {
 		return err
@@ -36,7 +38,10 @@ func initrd() error {
 	for _, f := range failed {
 		say("a kernel module was not loaded: " + f)
 	}
-	return linux.Tend([]string{"/proc/self/exe", "run", "--boot"}, say)
+	if err := linux.Tend([]string{"/proc/self/exe", "run", "--boot"}, int(exitRootReady), say); err != nil {
+		return err
+	}
+	return linux.SwitchRoot()
 }
 
 // started finds out what this machine is, and is that.
@@ -76,16 +81,13 @@ func started(ctx context.Context, e *env) error {
 	e.say("this machine (%s) starts as %s: %s", f.UUID, b.Role, b.Reason)
 	if b.Role == host.RoleNode {
 		e.say("pool imported")
-		if args.Once != "" {
-			if err := rootPassword(ctx, m, args.Once); err != nil {
-				e.say("it goes on without its root password: %v", err)
-			} else {
-				e.say("its root password is set")
-			}
-		}
+		password := e.rootPassword(ctx, args.Once)
 		m.UUID = cred.ServerUUID // the firmware may spell it in the other byte order
-		if err := m.SetHostname(cred.Hostname); err != nil {
+		if err := m.SetHostname(cmp.Or(cred.Hostname, f.Hostname)); err != nil {
 			e.say("%v", err)
+		}
+		if args.Root != "" {
+			return rooted(ctx, e, b.Pool, args, password, cred)
 		}
 		// Told to enroll, it may announce itself when its credential is refused.
 		err := live(ctx, e, cred, args.Mode == string(host.RoleEnroll))
@@ -98,6 +100,35 @@ func started(ctx context.Context, e *env) error {
 		}
 	}
 	return enroll(ctx, e, args, f)
+}
+
+// rootAgain is how long a node lives in its initrd before it tries again to
+// live in its root file system.
+const rootAgain = 2 * time.Minute
+
+// rooted is the life of a node whose image has a root file system: there, and
+// in the initrd, speaking with its own key, for as long as that cannot be.
+func rooted(ctx context.Context, e *env, pool host.Pool, args host.Args, password string, c setup.Credential) error {
+	m := e.linux()
+	say := func(s string) { e.say("%s", s) }
+	for ctx.Err() == nil {
+		dir, err := m.OpenRoot(ctx, pool, args.Root, args.RootSum, say)
+		if err == nil {
+			err = m.EnterRoot(dir, args, password, say)
+		}
+		if err == nil {
+			e.say("its root file system %.12s is mounted; its init takes over", args.RootSum)
+			return exitRootReady
+		}
+		e.say("it lives in its initrd, and tries again in %s: its root file system is not there: %v", rootAgain, err)
+		part, cancel := context.WithTimeout(ctx, rootAgain)
+		err = live(part, e, c, false)
+		cancel()
+		if part.Err() == nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // rescue leaves disks alone and gives the person at the console a shell.

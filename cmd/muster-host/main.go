@@ -25,6 +25,8 @@ const (
 	exitUsage       = 2
 	exitNotApproved = 3 // register: nobody approved the code in time
 	exitIncomplete  = 4 // apply: something was kept as it is, or could not be told
+	// run --boot: the first process is to go on in the node's root file system.
+	exitRootReady status = 5
 )
 
 const usage = `usage: muster-host COMMAND [flags]

@@ -12,14 +12,24 @@ import (
 	"muster.internal/linux"
 )
 
-// rootPassword fetches what was promised to this boot, once, and sets it.
-// Errors never hold the URL: its nonce is a secret until it is used.
-func rootPassword(ctx context.Context, _ *linux.Machine, url string) error {
-	hash, err := fetchOnce(ctx, url)
-	if err != nil {
-		return err
+// rootPassword fetches what was promised to this boot, once, and sets it in the
+// initrd. It returns what a root file system is to have: without a promise no
+// password, and nothing new when the promise was not kept. Errors never hold
+// the URL: its nonce is a secret until it is used.
+func (e *env) rootPassword(ctx context.Context, url string) string {
+	if url == "" {
+		return linux.NoPassword
 	}
-	return linux.SetRootPassword("/etc", hash)
+	hash, err := fetchOnce(ctx, url)
+	if err == nil {
+		err = linux.SetRootPassword("/etc", hash)
+	}
+	if err != nil {
+		e.say("it goes on without its root password: %v", err)
+		return ""
+	}
+	e.say("its root password is set")
+	return hash
 }
 
 func fetchOnce(ctx context.Context, url string) (string, error) {

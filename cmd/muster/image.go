@@ -30,8 +30,20 @@ init, the modules it needs, and the pool tools. It takes apt and a network (or
 what an earlier build has kept), and neither root nor anything installed.
 
 The image boots virtual machines by default; --kernel generic also boots real
-hardware. OpenZFS needs its modules built for that kernel, in a directory.`,
+hardware. OpenZFS needs its modules built for that kernel, in a directory.
+
+With --root the image is for machines that serve, too: it carries a Debian with
+systemd, built by mmdebstrap (of the package of that name; as root, or where
+users may have namespaces). A node of such an image fetches that root file system
+once, checks its hash, keeps it on its pool and lives there: muster-host is a
+unit, and what is declared is applied. Without --root a node lives in its initrd
+and does no more than say that it is there. What a root holds that was neither
+declared nor put below /srv or /home stays behind in that root when the machine is
+given another image. The same packages make the same bytes; --mirror with an
+archive of one day (snapshot.debian.org) fixes them. For arm64 on amd64, or the
+other way round, the package qemu-user-static is needed as well.`,
 		Example: `  muster image build
+  muster image build ./serving --root --root-package nftables --root-package vim-tiny
   muster image build ./both --arch amd64,arm64
   muster image build ./metal --kernel generic --zfs openzfs --zfs-modules ./zfs-6.1
   muster image add ./metal`,
@@ -61,6 +73,9 @@ hardware. OpenZFS needs its modules built for that kernel, in a directory.`,
 	f.StringVar(&o.ZFS, "zfs", "", "fuse, openzfs or none (default: fuse; none for arm64, where pools are btrfs)")
 	f.StringVar(&o.ZFSModules, "zfs-modules", "", "directory with OpenZFS's modules for that kernel, with --zfs openzfs")
 	f.StringVar(&o.Host, "host", "", "the static muster-host to boot (default: beside this program)")
+	f.BoolVar(&o.Root, "root", false, "add a root file system with systemd, for nodes to live in")
+	f.StringSliceVar(&o.RootPackages, "root-package", nil, "a package for that root file system; repeat for more")
+	f.StringVar(&o.Mirror, "mirror", "", "Debian's archive to take packages from (default: those that apt uses here)")
 	f.StringVar(&o.Compress, "compress", "zstd", "zstd or gzip")
 	f.StringArrayVar(&o.Args, "arg", nil, "a kernel argument after the usual ones; repeat for more")
 	f.StringVar(&o.Cache, "cache", "", "where downloads are kept (default: the user's cache directory)")
