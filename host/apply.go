@@ -58,6 +58,8 @@ type Work struct {
 	Names       map[string]string // facts and values, for templates
 	Trigger     string
 	Version     string // of the running host
+	// RolledBack is the version of this program that is not installed again.
+	RolledBack RolledBack
 	// Local work comes from a person at the machine: what it does not name
 	// stays, and what it makes is recorded as local.
 	Local bool

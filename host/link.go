@@ -39,6 +39,11 @@ type Link interface {
 	Lost() (bool, error)
 	// Apply makes the machine as declared.
 	Apply(d *resource.Declaration, trigger string) (resource.Report, error)
+	// Updated tells whether this program was replaced by another version, and
+	// somebody starts that when this one ends.
+	Updated() bool
+	// Proven notes that this version is one that can link.
+	Proven() error
 	// Forget drops the identity: key pair, certificate and credential.
 	Forget() error
 
@@ -63,11 +68,16 @@ var ErrRetired = errors.New("this machine was retired: it owns nothing any more,
 // another credential by now, and is to live by that.
 var ErrReplaced = errors.New("this machine was enrolled anew")
 
+// ErrUpdated means that another version of this program is installed, which is
+// to be started in place of this one.
+var ErrUpdated = errors.New("another version of muster-host was installed: this one ends, to be started as that")
+
 // Linked is the life of a node that is told what to be. It reconciles when it
 // starts, with every declaration, every ten minutes and when the control plane
 // is there again; whether that is there or not makes no difference to what it
 // holds. A refused credential changes nothing on it, for ever. It ends only when
-// it is told to, or with ErrRetired or ErrReplaced.
+// it is told to, or with ErrRetired, ErrReplaced or
+// ErrUpdated.
 func Linked(l Link) error {
 	n := &node{l: l}
 	if err := n.begin(); err != nil {
@@ -95,6 +105,8 @@ type node struct {
 	recertify   bool
 	rekey       bool
 	refused     string // the last refusal that was reported
+	applied     bool   // since it was looked whether this program was replaced
+	proven      bool
 }
 
 func (n *node) begin() (err error) {
@@ -128,6 +140,11 @@ func (n *node) turn() error {
 	if n.l.Moment().Up >= n.askAt {
 		if err := n.ask(); err != nil {
 			return err
+		}
+		if n.applied && n.held.Trial == nil { // and reported, if anybody is there
+			if n.applied = false; n.l.Updated() {
+				return ErrUpdated
+			}
 		}
 	}
 	if wait := n.wait(); wait > 0 {
@@ -190,7 +207,7 @@ func (n *node) apply(trigger string, generation int64) {
 	if err != nil {
 		n.l.Say(err.Error())
 	}
-	r.Generation = generation
+	r.Generation, n.applied = generation, true
 	n.report, n.clean = &r, err == nil && r.Outcome != resource.OutcomeFailed && r.Outcome != resource.OutcomeUnknown
 	t := n.held.Trial
 	if t == nil || t.Applied {
@@ -290,6 +307,12 @@ func (n *node) told(err error) error {
 
 // reached ends a trial well, and a cut-off that is none any more.
 func (n *node) reached() {
+	if !n.proven {
+		n.proven = true
+		if err := n.l.Proven(); err != nil {
+			n.l.Say("this version cannot be kept, for a later one to be rolled back to: " + err.Error())
+		}
+	}
 	if err := n.hold(n.held.Confirmed()); err != nil {
 		n.l.Say(err.Error())
 		n.held = n.held.Confirmed()

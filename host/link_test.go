@@ -46,9 +46,13 @@ type life struct {
 	gone  bool   // the identity
 	state string // what the machine is made to be
 	worst resource.Outcome
-	plane func(l *life, call string, holds int64) (muster.LinkAnswer, error)
-	log   []string
-	calls []time.Duration // of Next
+	// The declaration that brings another version; and how often this one was
+	// proven.
+	updated string
+	proven  int
+	plane   func(l *life, call string, holds int64) (muster.LinkAnswer, error)
+	log     []string
+	calls   []time.Duration // of Next
 }
 
 func newLife(plane func(l *life, call string, holds int64) (muster.LinkAnswer, error)) *life {
@@ -87,6 +91,8 @@ func (l *life) Apply(d *resource.Declaration, trigger string) (resource.Report, 
 	l.note("apply %s %s", l.state, trigger)
 	return resource.Report{Generation: d.Generation, Trigger: trigger, Outcome: l.worst}, nil
 }
+func (l *life) Updated() bool { return l.updated != "" && l.updated == l.state }
+func (l *life) Proven() error { l.proven++; return nil }
 func (l *life) Forget() error {
 	if l.pull() {
 		panic(errCut)
@@ -229,6 +235,10 @@ func TestLinked(t *testing.T) {
 			want: "0s apply nothing retire; 0s forget", err: ErrRetired},
 		{name: "retired, and something cannot be removed", setUp: func(l *life) { l.held = holding(declares(1, "")).Retired(); l.worst = resource.OutcomeFailed }, plane: tells(declares(1, "")), ends: 5 * time.Minute,
 			want: "0s apply nothing retire; 0s report 1 retire failed"},
+		{name: "updated", setUp: func(l *life) { l.updated = "2" }, plane: tells(declares(2, "")),
+			want: "0s apply 2 declaration; 0s report 2 declaration changed", err: ErrUpdated},
+		{name: "updated, and nobody to tell", setUp: func(l *life) { l.held, l.updated = holding(declares(2, "")), "2" }, plane: always(errAway),
+			want: "0s apply 2 start", err: ErrUpdated},
 		{name: "an older one", setUp: func(l *life) { l.held = holding(declares(7, "")) },
 			plane: func(l *life, call string, _ int64) (muster.LinkAnswer, error) {
 				return muster.LinkAnswer{Generation: 3, Declaration: declares(3, ""), NextSeconds: 100}, nil

@@ -38,6 +38,9 @@ func (a *applying) one(r *resource.Resource, dirs map[string]bool) (resource.Lin
 	if err != nil {
 		return unknown("it cannot be read: %v", err), nil
 	}
+	if b := a.RolledBack; b.refuses(r, is) {
+		return failed("version %s was rolled back on %s, and the one before it runs: %s. Declare another version", b.Package, b.At.UTC().Format(time.DateTime), b.Reason), nil
+	}
 	o, known := a.ledger.Get(r.Ref())
 	if !known && (is == nil || a.DryRun) { // it could not be looked at when this began, and can now, or it went since
 		claimed, may, err := a.claim(r)

@@ -29,8 +29,8 @@ import (
 const describeEvery = 10 * time.Minute
 
 // node is the life of a node with a store: it is told what to be, over the
-// link. It ends when it is told to, or with host.ErrRetired or host.ErrReplaced.
-func node(ctx context.Context, e *env, dir string, c setup.Credential) error {
+// link. It ends when it is told to, or with one of the errors of host.Linked.
+func node(ctx context.Context, e *env, dir string, c setup.Credential, supervised bool) error {
 	key, err := client.New(c.URL, c.APIKey, client.Trust{CA: []byte(c.CA)})
 	if err != nil {
 		return err
@@ -40,6 +40,11 @@ func node(ctx context.Context, e *env, dir string, c setup.Credential) error {
 		return err
 	}
 	l := &link{ctx: ctx, e: e, dir: dir, credential: c, key: key, boot: boot}
+	if supervised {
+		if l.program, err = ownProgram(); err != nil {
+			return err
+		}
+	}
 	if l.identity, err = ownIdentity(dir); err != nil {
 		return err
 	}
@@ -68,6 +73,9 @@ type link struct {
 	key        *client.Client // speaks with the agent key
 	line       *client.Client // speaks with the certificate; nil before there is one
 	boot       string
+	// Where somebody starts this program again when it ends: its file as it was
+	// at first.
+	program fs.FileInfo
 
 	owned       digest // of what the ledger held last
 	mirrored    digest // of what the control plane knows of it
@@ -87,12 +95,14 @@ func digestOf(v any) digest {
 	return sha256.Sum256(text)
 }
 
-func (l *link) Moment() host.Moment {
+func (l *link) Moment() host.Moment { return momentOf(l.boot) }
+
+func momentOf(boot string) host.Moment {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
 		panic(err) // every Linux has it
 	}
-	return host.Moment{Wall: time.Now(), Boot: l.boot, Up: time.Duration(t.Nano())}
+	return host.Moment{Wall: time.Now(), Boot: boot, Up: time.Duration(t.Nano())}
 }
 
 func (l *link) Dice() float64               { return rand.Float64() }
@@ -150,6 +160,19 @@ func (l *link) Apply(d *resource.Declaration, trigger string) (r resource.Report
 		return err
 	})
 	return r, err
+}
+
+// Updated and Proven are for who is started again when it ends.
+func (l *link) Updated() bool {
+	now, err := ownProgram()
+	return l.program != nil && err == nil && !os.SameFile(now, l.program)
+}
+
+func (l *link) Proven() error {
+	if l.program == nil {
+		return nil
+	}
+	return keepProven(l.dir)
 }
 
 func (l *link) Forget() error { return forgetIdentity(l.dir) }

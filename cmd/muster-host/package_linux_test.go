@@ -27,11 +27,17 @@ func packaged(t *testing.T) string {
 	needReal(t)
 	dist := t.TempDir()
 	for _, version := range []string{"0.0.1", "0.0.2"} {
-		bin := t.TempDir()
-		must(t, exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w -X muster.internal.Build="+version, "-o", bin, "."), "CGO_ENABLED=0")
-		must(t, exec.Command("../../scripts/package", version, "muster-host"), "BIN="+bin, "DIST="+dist)
+		pack(t, dist, version, ".", "muster.internal.Build="+version)
 	}
 	return dist
+}
+
+// pack makes the packages of one version of a program that is muster-host.
+func pack(t *testing.T, dist, version, program, value string) {
+	t.Helper()
+	bin := t.TempDir()
+	must(t, exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w -X "+value, "-o", bin+"/muster-host", program), "CGO_ENABLED=0")
+	must(t, exec.Command("../../scripts/package", version, "muster-host"), "BIN="+bin, "DIST="+dist)
 }
 
 func must(t *testing.T, c *exec.Cmd, env ...string) string {
@@ -47,8 +53,37 @@ func must(t *testing.T, c *exec.Cmd, env ...string) string {
 // The deb in a Debian that systemd has started: testdata/installed.sh says what
 // is done and what must be so.
 func TestInstalledForReal(t *testing.T) {
-	shared := packaged(t)
-	script, err := os.ReadFile("testdata/installed.sh")
+	inDebian(t, packaged(t), "testdata/installed.sh")
+}
+
+// Versions of the host, good ones and bad ones, by a declaration.
+func TestUpdatedForReal(t *testing.T) {
+	needReal(t)
+	shared := t.TempDir()
+	for _, version := range []string{"0.0.1", "0.0.2", "0.0.5"} {
+		pack(t, shared, version, ".", "muster.internal.Build="+version)
+	}
+	for version, how := range map[string]string{"0.0.3": "dies", "0.0.4": "hangs"} {
+		pack(t, shared, version, "./testdata/broken", "main.how="+how)
+	}
+	must(t, exec.Command("go", "build", "-o", shared+"/bin/", "../musterd", "../muster"), "CGO_ENABLED=0")
+	scan := exec.Command("dpkg-scanpackages", "--multiversion", ".")
+	scan.Dir = shared
+	list, err := scan.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(shared, "Packages"), list, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	inDebian(t, shared, "testdata/updated.sh")
+}
+
+// inDebian runs a script in a Debian that systemd has started, with a directory
+// at /shared.
+func inDebian(t *testing.T, shared, file string) {
+	t.Helper()
+	script, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}

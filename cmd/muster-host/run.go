@@ -25,9 +25,10 @@ const stateDir = "/var/lib/muster-host"
 // run lives as a node, with the credential of its state directory, once there
 // is one; or, in an initrd, as what the disks and the boot server say that it is.
 func run(ctx context.Context, e *env) error {
-	state, boot := stateDir, false
+	state, boot, supervised := stateDir, false, false
 	err := e.flags("run", func(f *flag.FlagSet) {
 		f.StringVar(&state, "state", stateDir, "directory with the credential")
+		f.BoolVar(&supervised, "supervised", false, "it is started again when it ends: so it ends once another version of it was installed, and keeps the one that was linked, for a bad one to be rolled back to")
 		f.BoolVar(&boot, "boot", false, "this machine was started from a platform image")
 	})
 	if err != nil {
@@ -45,7 +46,11 @@ func run(ctx context.Context, e *env) error {
 		if err := e.machine.Prepare(); err != nil {
 			e.say("%v", err) // it is a node without that, too
 		}
-		if err = node(ctx, e, state, c); !errors.Is(err, host.ErrRetired) && !errors.Is(err, host.ErrReplaced) {
+		if err = node(ctx, e, state, c, supervised); !errors.Is(err, host.ErrRetired) && !errors.Is(err, host.ErrReplaced) {
+			if errors.Is(err, host.ErrUpdated) {
+				e.say("%v", err)
+				return nil
+			}
 			return ended(ctx, err)
 		}
 		e.say("%v", err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"time"
 
 	"muster.internal/credential"
@@ -60,6 +61,9 @@ func (s *store) apply(e *env, w host.Work) (resource.Report, error) {
 	if err != nil {
 		return resource.Report{}, err
 	}
+	if err := loadFile(filepath.Join(s.path, rolledBackFile), &w.RolledBack); err != nil {
+		e.say("%v", err) // as if it were not there
+	}
 	r, err := host.Apply(w, hands, s.ledger)
 	if err == nil && !w.DryRun {
 		err = s.dir.Save(reportRecord, r)
@@ -72,6 +76,11 @@ func (s *store) apply(e *env, w host.Work) (resource.Report, error) {
 func forgetIdentity(dir string) error {
 	if err := forgetNode(dir); err != nil {
 		return err
+	}
+	for _, file := range []string{candidateFile, provenFile} { // nothing is on trial where nothing is to be linked
+		if err := credential.Drop(filepath.Join(dir, file)); err != nil {
+			return err
+		}
 	}
 	return credential.Drop(credentialFile(dir))
 }

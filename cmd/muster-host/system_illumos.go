@@ -23,7 +23,7 @@ var systemCommands = map[string]func(context.Context, *env) error{"setup": doSet
 func newMachine(log *slog.Logger) system { return illumos.New(log) }
 
 // node is the life of a node; there is no store on this system.
-func node(ctx context.Context, e *env, _ string, c setup.Credential) error {
+func node(ctx context.Context, e *env, _ string, c setup.Credential, _ bool) error {
 	return live(ctx, e, c, false)
 }
 

@@ -21,12 +21,14 @@ const systemUsage = `  apply FILE what a declaration says, JSON or YAML, by hand
   reconcile  what the control plane declared last, now (--dry-run shows it);
              without one, raise one from the bundle that this machine carries
   briefing   how the last apply went, resource by resource
+  rollback   look whether the installed version may be tried (run by the unit)
   setup      do the setup that the environment describes (sent over the boot bus)
 `
 
 var systemCommands = map[string]func(context.Context, *env) error{
 	"setup": doSetup, "apply": applyFile, "owned": owned, "restore": restore,
 	"adopt": adopt, "reconcile": reconcile, "briefing": briefing,
+	"rollback": rollBack,
 }
 
 func newMachine(log *slog.Logger) system { return onLinux{linux.New(log)} }
