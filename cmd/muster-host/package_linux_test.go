@@ -95,7 +95,10 @@ func inDebian(t *testing.T, shared, file string) {
 
 // debian is a Debian with systemd in a directory, made once; the tests of
 // package linux use the same.
-func debian(t *testing.T) string {
+func debian(t *testing.T) string { return cached(t, "debian-systemd", "systemd-sysv,dbus") }
+
+// cached is a Debian with more packages in a directory, made once.
+func cached(t *testing.T, name, packages string) string {
 	t.Helper()
 	cache := os.Getenv("MUSTER_LAB_CACHE")
 	if cache == "" {
@@ -105,14 +108,14 @@ func debian(t *testing.T) string {
 		}
 		cache = filepath.Join(dir, "muster")
 	}
-	root := filepath.Join(cache, "debian-systemd")
+	root := filepath.Join(cache, name)
 	if _, err := os.Stat(root); err == nil {
 		return root
 	}
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	must(t, exec.Command("mmdebstrap", "--variant=minbase", "--include=systemd-sysv,dbus", "bookworm", root+".new"))
+	must(t, exec.Command("mmdebstrap", "--variant=minbase", "--include="+packages, "bookworm", root+".new"))
 	if err := os.Rename(root+".new", root); err != nil {
 		t.Fatal(err)
 	}

@@ -33,6 +33,11 @@ declares() { # TEXT, as the content of a file
 }
 applied() { muster node report "$(hostname)" --output json | grep -Eq '"outcome": "(changed|ok)"'; }
 linked() { muster node ls --output json | grep -q '"linked": true'; }
+# A command with what it says, for people.
+shown() {
+	echo "# $1" >>/shared/transcript
+	sh -euc "$1" >>/shared/transcript 2>&1
+}
 control_plane_is_up() {
 	systemctl --quiet is-active musterd.service
 	systemctl --quiet is-enabled musterd.service
@@ -49,15 +54,15 @@ first() {
 	fails muster-host reconcile --bundle /shared/none.yaml
 
 	# The README's three commands; the first again, which changes nothing.
-	sed -n 1p /shared/commands >/run/first
-	sed -n '2,$p' /shared/commands >/run/others
-	sh -eux /run/first
+	shown "$(sed -n 1p /shared/commands)"
 	control_plane_is_up
 	nothing_to_do
-	sh -eux /run/others
+	shown "$(sed -n '2,$p' /shared/commands)"
 
 	until_true linked
+	shown 'muster node ls'
 	declares one
+	shown 'muster node report $(hostname)'
 	nothing_to_do
 	fails muster-host reconcile --bundle "$bundle" # it is a node like any other
 
@@ -76,22 +81,28 @@ first() {
 
 second() {
 	# The machine has started again, and all is back.
+	echo "(the machine starts again)" >>/shared/transcript
 	until_true linked
+	shown 'muster node ls'
 	control_plane_is_up
 	declares two
 	nothing_to_do
 
-	# What was declared goes when it is declared no longer; what the bundle made
-	# stays, even without the host.
-	echo '{"resources": []}' >/run/declaration
-	muster node declare "$(hostname)" /run/declaration
+	# It leaves the fleet like any other: what was declared goes, what the bundle
+	# made stays, even without the host.
+	id=$(muster node ls --output json | sed -n 's/.*"node_id": "\(.*\)".*/\1/p')
+	uuid=$(muster node show "$id" --output json | sed -n 's/.*"server_uuid": "\(.*\)".*/\1/p' | head -n 1)
+	serial=$(muster node show "$id" --output json | sed -n 's/.*"serial": "\(..*\)".*/\1/p' | head -n 1)
+	muster node retire "$id" --yes --serial "${serial:-$uuid}"
 	until_true test ! -e /etc/hello
-	muster-host owned
+	until_true test ! -e /var/lib/muster-host/credential
+	shown 'muster-host owned'
+	shown 'muster-host reconcile'
 	nothing_to_do
 	apt-get -qq -y purge muster-bundle muster-host
 	[ ! -e /var/lib/muster-host ]
 	control_plane_is_up
-	muster node ls
+	muster operator ls
 	echo SECOND START WAS SO
 }
 
