@@ -37,6 +37,9 @@ var consoleStages = []struct {
 	{"pool is being built", regexp.MustCompile(`muster-host: setup .*building the pool`)},
 	{"setup done, restarting", regexp.MustCompile(`muster-host: restarting`)},
 	{"pool imported", regexp.MustCompile(`muster-host: pool imported`)},
+	{"root file system wanted", regexp.MustCompile(`muster-host: fetching its root`)},
+	{"root file system fetched", regexp.MustCompile(`muster-host: unpacking its root`)},
+	{"root file system entered", regexp.MustCompile(`muster-host: its root file system .* is mounted`)},
 }
 
 // AddConsole notes what the lines tell, the last of repeated lines. The prefix

@@ -57,13 +57,41 @@ func (b Briefing) Text() string {
 			fmt.Fprintf(t, "           %s %s → %s\n", d.Field, is, d.Want)
 		}
 	}
+	return t.String() + b.sum()
+}
+
+func (b Briefing) sum() string {
 	generation := "applied by hand"
 	if b.Generation > 0 {
 		generation = fmt.Sprintf("generation %d", b.Generation)
 	}
-	fmt.Fprintf(t, "outcome: %s (%d ok, %d kept, %d unknown, %d failed), %s, %s\n", b.Outcome, b.Sum[OutcomeOK], b.Sum[OutcomeKept],
+	return fmt.Sprintf("outcome: %s (%d ok, %d kept, %d unknown, %d failed), %s, %s\n", b.Outcome, b.Sum[OutcomeOK], b.Sum[OutcomeKept],
 		b.Sum[OutcomeUnknown], b.Sum[OutcomeFailed], generation, b.Finished.Local().Format(time.DateTime))
-	return t.String()
+}
+
+// noteLines is how many resources a note names.
+const noteLines = 10
+
+// Note is the briefing as everybody reads it who logs in: what is not as
+// declared, without reasons and differences, which may be of files that are not
+// theirs to read.
+func (b Briefing) Note() string {
+	t, named := "This machine is looked after by muster-host; "+b.sum(), 0
+	for _, l := range b.Lines {
+		if l.Outcome == OutcomeOK {
+			continue
+		}
+		if named++; named <= noteLines {
+			t += lineText(l.Outcome, l.Ref, "", "")
+		}
+	}
+	if named > noteLines {
+		t += fmt.Sprintf("and %d more\n", named-noteLines)
+	}
+	if named > 0 {
+		t += "As root, `muster-host briefing` says why.\n"
+	}
+	return t
 }
 
 // Text is one line of a report as people read it.

@@ -2,6 +2,8 @@ package resource_test
 
 import (
 	"encoding/json"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,5 +35,29 @@ func TestBriefing(t *testing.T) {
 	}
 	if b := (resource.Report{Outcome: resource.OutcomeChanged}).Briefing(); b.Outcome != resource.OutcomeOK || b.Lines == nil || len(b.Sum) != 4 {
 		t.Errorf("of nothing: %+v", b)
+	}
+}
+
+// TestNote pins what everybody may read: no reason, no difference.
+func TestNote(t *testing.T) {
+	r := resource.Report{Generation: 3, Finished: time.Unix(2, 0), Outcome: resource.OutcomeFailed, Lines: []resource.Line{
+		{Ref: "file:/a", Outcome: resource.OutcomeChanged, Did: "updated"},
+		{Ref: "file:/b", Outcome: resource.OutcomeKept, Reason: "planted", Differences: []resource.Difference{{Field: "content", Is: "planted", Want: "planted"}}},
+		{Ref: "file:/c", Outcome: resource.OutcomeFailed, Reason: "planted"},
+	}}
+	sum := func(words string) string {
+		return "This machine is looked after by muster-host; outcome: " + words + ", generation 3, " + time.Unix(2, 0).Format(time.DateTime) + "\n"
+	}
+	want := sum("failed (1 ok, 1 kept, 0 unknown, 1 failed)") + "kept     file:/b\nfailed   file:/c\nAs root, `muster-host briefing` says why.\n"
+	if diff := cmp.Diff(want, r.Briefing().Note()); diff != "" {
+		t.Error(diff)
+	}
+	r.Outcome, r.Lines = resource.OutcomeOK, r.Lines[:1]
+	if diff := cmp.Diff(sum("ok (1 ok, 0 kept, 0 unknown, 0 failed)"), r.Briefing().Note()); diff != "" {
+		t.Error(diff)
+	}
+	r.Lines = slices.Repeat([]resource.Line{{Ref: "file:/x", Outcome: resource.OutcomeFailed}}, 13)
+	if note := r.Briefing().Note(); strings.Count(note, "file:/x") != 10 || !strings.Contains(note, "\nand 3 more\n") {
+		t.Error(note)
 	}
 }

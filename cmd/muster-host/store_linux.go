@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"muster.internal/credential"
+	"muster.internal/durable"
 	"muster.internal/host"
 	"muster.internal/linux"
 	"muster.internal/resource"
@@ -67,8 +68,23 @@ func (s *store) apply(e *env, w host.Work) (resource.Report, error) {
 	r, err := host.Apply(w, hands, s.ledger)
 	if err == nil && !w.DryRun {
 		err = s.dir.Save(reportRecord, r)
+		if s.path == stateDir {
+			if e2 := note(noteFile, r); e2 != nil {
+				e.say("who logs in is not told how it went: %v", e2)
+			}
+		}
 	}
 	return r, err
+}
+
+// noteFile is shown to everybody who logs in (pam_motd(8)).
+const noteFile = "/run/motd.d/muster-host"
+
+func note(file string, r resource.Report) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	return durable.Replace(file, []byte(r.Briefing().Note()), 0o644)
 }
 
 // forgetIdentity is the end of being a node: what it was told, its key pair and
