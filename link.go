@@ -37,6 +37,9 @@ type LinkKey struct {
 	APIKey string `json:"api_key"`
 }
 
+// LinkBusyEvery is how often a host says that it is busy.
+const LinkBusyEvery = 30 * time.Second
+
 // LinkAtMost is how long LinkNext waits at most.
 const LinkAtMost = time.Minute
 
@@ -65,6 +68,9 @@ type LinkPoll struct {
 	Version    string `json:"version"`
 	Capability int    `json:"capability"`
 	BootID     string `json:"boot_id"` // of the machine's kernel
+	// Busy says that the host is at a long apply, and only wants not to be taken
+	// for away: it is answered at once, with nothing.
+	Busy bool `json:"busy,omitempty"`
 }
 
 // A LinkAnswer holds what is new, if anything is.

@@ -53,7 +53,9 @@ func (k call) byPair() call {
 
 func (c *Client) LinkNext(ctx context.Context, p muster.LinkPoll) (muster.LinkAnswer, error) {
 	k := post(p, "/v1/link/next").byPair()
-	k.wait = muster.LinkAtMost
+	if !p.Busy {
+		k.wait = muster.LinkAtMost
+	}
 	return fetch[muster.LinkAnswer](ctx, c, k)
 }
 

@@ -30,7 +30,12 @@ func (s session) LinkNext(ctx context.Context, p muster.LinkPoll) (muster.LinkAn
 	if p.Holds < 0 {
 		return muster.LinkAnswer{}, muster.Invalid("holds", "a generation is not negative")
 	}
+	busy := p.Busy
+	p.Busy = false // which is nothing to remember
 	defer s.presence.arrive(s.now, s.by.NodeID, p)()
+	if busy {
+		return muster.LinkAnswer{NextSeconds: int(muster.LinkBusyEvery / time.Second)}, nil
+	}
 	news, leave, err := s.watch.join(ctx, s.by.NodeID)
 	if err != nil {
 		return muster.LinkAnswer{}, err

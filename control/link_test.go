@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"strings"
 	"testing"
 	"time"
 
@@ -230,6 +231,140 @@ func TestLinkOrders(t *testing.T) {
 		_, err = next.Heartbeat(p.Context(), muster.Heartbeat{}) // it is the machine's now
 		p.ok(err)
 		p.searched("the log", p.log.String())
+	})
+}
+
+// events are what the audit says of a node's link.
+func (p *place) events(node string) string {
+	p.Helper()
+	var all []string
+	for _, e := range must(p, func(ctx context.Context) ([]muster.AuditEntry, error) {
+		return p.admin.Audit(ctx, muster.AuditFilter{Subject: "node/" + node})
+	}) {
+		if e.Action == "away" || e.Action == "back" {
+			all = append(all, e.Action)
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+// Who is silent is told of; who is busy is not silent; and after a restart of the
+// control plane hosts have the time to come before any is told of.
+func TestLinkAway(t *testing.T) {
+	engines(t, func(p *place) {
+		h := p.host(1)
+		poll := func() {
+			t.Helper()
+			a, err := h.c.LinkNext(p.Context(), muster.LinkPoll{Version: "1", Capability: 1, BootID: "b", Busy: true})
+			if err != nil || a.Generation != 0 || a.Declaration != nil {
+				p.Fatalf("%+v, %v", a, err)
+			}
+			p.ok(p.c.KeepLinks(p.Context()))
+		}
+		at := func(when string, linked bool, events string) {
+			t.Helper()
+			p.ok(p.c.KeepLinks(p.Context()))
+			d := must(p, func(ctx context.Context) (muster.NodeDetail, error) { return p.admin.Node(ctx, h.node) })
+			if got := p.events(h.node); d.Link == nil || d.Link.Linked != linked || got != events {
+				p.Errorf("%s: %+v, events %q, want linked %v and %q", when, d.Link, got, linked, events)
+			}
+		}
+		p.declare(h.node, "not for who is busy")
+		poll()
+		for range 20 { // an apply of twenty minutes
+			p.advance(time.Minute)
+			poll()
+		}
+		at("busy", true, "")
+		p.advance(time.Minute)
+		at("between two polls", true, "")
+		p.advance(2 * time.Minute)
+		at("silent", false, "")
+		p.advance(3 * time.Minute)
+		at("silent for six minutes", false, "away")
+		p.advance(20 * time.Second)
+		poll()
+		at("there again", true, "away back")
+		// The control plane is off for an hour, and nobody could come.
+		p.ok(p.c.Close())
+		p.advance(time.Hour)
+		p.start()
+		p.login()
+		at("after a restart", false, "away back")
+		p.advance(time.Minute)
+		at("within the grace", false, "away back")
+		h.again(p)
+		poll()
+		p.advance(90 * time.Second)
+		at("it came in time", true, "away back")
+	})
+}
+
+// again is a host that dials a control plane which was restarted.
+func (h *hosted) again(p *place) {
+	p.Helper()
+	var err error
+	h.c, err = client.New(p.c.URL(), "", client.Trust{CA: p.c.CA(), Pair: &h.pair})
+	p.ok(err)
+	p.Cleanup(h.c.Close)
+}
+
+// What comes twice or out of order, in another's name, or with a certificate of
+// last season.
+func TestLinkOddities(t *testing.T) {
+	engines(t, func(p *place) {
+		a, b := p.host(1), p.host(2)
+		report := func(generation int64, after time.Duration, o resource.Outcome) resource.Report {
+			at := p.clock().Add(after)
+			return resource.Report{Generation: generation, Trigger: "timer", Started: at, Finished: at, Version: "1", Outcome: o}
+		}
+		newest := func() resource.Report {
+			return must(p, func(ctx context.Context) (muster.NodeReport, error) { return p.admin.NodeReport(ctx, a.node) }).Report
+		}
+		one, two := report(1, 0, resource.OutcomeFailed), report(2, time.Minute, resource.OutcomeOK)
+		for _, r := range []resource.Report{one, one, two, one, two} { // doubled, and overtaken
+			p.ok(a.c.LinkReport(p.Context(), r))
+		}
+		if r := newest(); r.Generation != 2 || r.Outcome != resource.OutcomeOK {
+			p.Errorf("kept %+v", r)
+		}
+		// An action never comes to be told.
+		action, err := resource.Parse("test", []byte(`{"resources":[{"action":{"name":"x","command":["/bin/true"]}}]}`))
+		p.ok(err)
+		_, err = p.full.Declare(p.Context(), a.node, action)
+		p.refused(err, muster.CodeInvalid)
+		// A request for a key that its sender does not have.
+		block, _ := pem.Decode([]byte(a.csr(p)))
+		other, _ := pem.Decode([]byte(b.csr(p)))
+		mixed := append([]byte(nil), block.Bytes...)
+		copy(mixed[len(mixed)-20:], other.Bytes[len(other.Bytes)-20:])
+		_, err = a.c.LinkCertificate(p.Context(), muster.CertificateRequest{CSR: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: mixed}))})
+		p.refused(err, muster.CodeInvalid)
+		// A's certificate with b's key does not so much as shake hands.
+		stolen, err := client.New(p.c.URL(), "", client.Trust{CA: p.c.CA(), Pair: &tls.Certificate{Certificate: a.pair.Certificate, PrivateKey: b.private}})
+		p.ok(err)
+		defer stolen.Close()
+		if _, err := stolen.LinkOwned(p.Context()); err == nil {
+			p.Error("a's certificate was taken with b's key")
+		}
+		// Nor does b's key with a's certificate say anything of a: who has a token means it.
+		mixedUp := a.c.WithToken(b.key)
+		_, err = mixedUp.LinkOwned(p.Context())
+		p.ok(err) // the call is made by the certificate alone
+		cert, err := mixedUp.LinkCertificate(p.Context(), muster.CertificateRequest{CSR: b.csr(p)})
+		p.ok(err)
+		if cert.NodeID != b.node {
+			p.Errorf("b's key got a certificate of %s", cert.NodeID)
+		}
+		// A laptop that was shut for three months.
+		p.advance(90 * 24 * time.Hour)
+		_, err = a.c.LinkOwned(p.Context())
+		p.refused(err, muster.CodeForbidden)
+		cert, err = a.c.LinkCertificate(p.Context(), muster.CertificateRequest{CSR: a.csr(p)})
+		p.ok(err)
+		a.take(p, cert)
+		_, err = a.c.LinkOwned(p.Context())
+		p.ok(err)
 	})
 }
 

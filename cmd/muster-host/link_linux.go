@@ -152,6 +152,7 @@ func (l *link) Lost() (lost bool, err error) {
 }
 
 func (l *link) Apply(d *resource.Declaration, trigger string) (r resource.Report, err error) {
+	defer l.busy(muster.LinkBusyEvery, d.Generation)()
 	defer debug.FreeOSMemory() // the next one is minutes away
 	defer debug.SetGCPercent(debug.SetGCPercent(garbage))
 	err = l.with(func(s *store) (err error) {
@@ -160,6 +161,23 @@ func (l *link) Apply(d *resource.Declaration, trigger string) (r resource.Report
 		return err
 	})
 	return r, err
+}
+
+// busy says now and then that this host is at work, until what it returns is
+// called: a package manager takes its time, and nobody is away who only works.
+func (l *link) busy(every time.Duration, holds int64) (done func()) {
+	if l.line == nil || l.identity.Certificate == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(l.ctx)
+	line, ended := l.line, make(chan struct{})
+	go func() {
+		defer close(ended)
+		for pause(ctx, every) == nil {
+			_, _ = line.LinkNext(ctx, l.poll(holds, true)) // it is only a sign of life
+		}
+	}()
+	return func() { cancel(); <-ended }
 }
 
 // Updated and Proven are for who is started again when it ends.
@@ -252,5 +270,9 @@ func (l *link) Describe() error {
 func (l *link) Report(r resource.Report) error { return l.line.LinkReport(l.ctx, r) }
 
 func (l *link) Next(holds int64) (muster.LinkAnswer, error) {
-	return l.line.LinkNext(l.ctx, muster.LinkPoll{Holds: holds, Version: muster.Build, Capability: muster.Capability, BootID: l.boot})
+	return l.line.LinkNext(l.ctx, l.poll(holds, false))
+}
+
+func (l *link) poll(holds int64, busy bool) muster.LinkPoll {
+	return muster.LinkPoll{Holds: holds, Version: muster.Build, Capability: muster.Capability, BootID: l.boot, Busy: busy}
 }

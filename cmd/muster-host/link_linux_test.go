@@ -489,6 +489,37 @@ func TestLinkCertificate(t *testing.T) {
 	}
 }
 
+// Whoever is at a long apply says so now and then, and no more once it is done.
+func TestLinkBusy(t *testing.T) {
+	t.Parallel()
+	p, b := newLinkPlane(t), newBench(t)
+	r := b.start(p)
+	p.until("it polls", func() bool { return len(p.polls) > 0 })
+	r.stop()
+	id, err := credential.LoadIdentity(identityFile(b.state))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &link{ctx: t.Context(), identity: id, credential: setup.Credential{URL: p.URL, CA: p.caPEM}}
+	l.busy(time.Millisecond, 7)() // no line yet
+	if err := l.connect(); err != nil {
+		t.Fatal(err)
+	}
+	defer l.hangUp()
+	done := l.busy(time.Millisecond, 7)
+	p.until("it says that it is busy", func() bool { q := p.polls[len(p.polls)-1]; return q.Busy && q.Holds == 7 })
+	done()
+	p.mu.Lock()
+	said := len(p.polls)
+	p.mu.Unlock()
+	time.Sleep(20 * time.Millisecond)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.polls) != said {
+		t.Error("it is done, and says that it is busy")
+	}
+}
+
 // Retired, it removes what it made, says so, and is no node any more.
 func TestLinkRetire(t *testing.T) {
 	t.Parallel()
