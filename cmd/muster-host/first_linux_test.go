@@ -79,9 +79,10 @@ func TestFirstNodeInVM(t *testing.T) {
 				t.Fatal(err)
 			}
 			prepare(t, root, shared, bundle)
-			wants := filepath.Join(root, "etc/systemd/system/multi-user.target.wants")
-			if err := os.Symlink("/shared/inside.service", filepath.Join(wants, "inside.service")); err != nil {
-				t.Fatal(err)
+			for _, name := range []string{"inside.service", "multi-user.target.wants/inside.service"} {
+				if err := os.Symlink("/shared/inside.service", filepath.Join(root, "etc/systemd/system", name)); err != nil {
+					t.Fatal(err)
+				}
 			}
 			disk := filepath.Join(t.TempDir(), "disk")
 			must(t, exec.Command("mkfs.ext4", "-q", "-d", root, disk, "3G"))

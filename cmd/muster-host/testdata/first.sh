@@ -88,6 +88,14 @@ second() {
 	declares two
 	nothing_to_do
 
+	# A newer bundle is applied by hand, and the control plane is the newer one.
+	pid=$(systemctl show --property MainPID --value musterd.service)
+	echo '# newer' >>/usr/share/muster-host/bundle/musterd.service
+	muster-host apply "/usr/share/muster-host/bundle/$bundle.yaml"
+	[ "$(systemctl show --property MainPID --value musterd.service)" != "$pid" ]
+	control_plane_is_up
+	until_true linked
+
 	# It leaves the fleet like any other: what was declared goes, what the bundle
 	# made stays, even without the host.
 	id=$(muster node ls --output json | sed -n 's/.*"node_id": "\(.*\)".*/\1/p')
