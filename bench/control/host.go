@@ -70,6 +70,8 @@ func (h *simulated) Hold(held host.Held) error { h.held = held; return nil }
 func (h *simulated) Lost() (bool, error)       { return false, nil }
 func (h *simulated) Forget() error             { return errors.New("nobody retires it") }
 func (h *simulated) Recover() error            { return nil }
+func (h *simulated) Proven() error             { return nil }
+func (h *simulated) Updated() bool             { return false }
 
 func (h *simulated) Pause(d time.Duration) error {
 	select {
