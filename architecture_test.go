@@ -21,7 +21,7 @@ const module = "muster.internal"
 
 // pure are the packages that decide and do nothing: no I/O, no clock, no dice,
 // no goroutines.
-var pure = []string{".", "dhcp", "tftp", "amqp", "lifecycle", "boot", "layout", "inventory", "setup", "ticket", "host", "sim", "explain", "capture", "audit", "resource"}
+var pure = []string{".", "dhcp", "tftp", "amqp", "lifecycle", "boot", "layout", "inventory", "setup", "ticket", "host", "sim", "explain", "capture", "audit", "resource", "module", "blueprint", "planner"}
 
 // pureImports are what a pure package may import from outside this module. A
 // name that ends in a slash stands for all below it.
@@ -38,6 +38,7 @@ var alsoImports = map[string][]string{
 	"inventory": {"crypto/sha256"},                                                                                                       // derives UUIDs
 	"resource":  {"crypto/sha256", "go.yaml.in/yaml/v3"},                                                                                 // contents appear as hashes; declarations by hand
 	"sim":       {"math/rand/v2"},                                                                                                        // dice with a seed
+	"planner":   {"crypto/sha256"},                                                                                                       // draws ids from seeds
 	"ticket":    {"github.com/golang-jwt/jwt/v5"},                                                                                        // bytes and values; takes its time as an argument
 	"capture":   {"bufio", "github.com/gopacket/gopacket", "github.com/gopacket/gopacket/layers", "github.com/gopacket/gopacket/pcapgo"}, // reads what it is handed
 }

@@ -40,22 +40,33 @@ func decode(text []byte) (Declaration, []error) {
 	if len(text) > MaxBytes {
 		return Declaration{}, []error{fmt.Errorf("a declaration is at most %d MiB long", MaxBytes>>20)}
 	}
-	if t := bytes.TrimSpace(text); len(t) == 0 {
+	if len(bytes.TrimSpace(text)) == 0 {
 		return Declaration{}, []error{errors.New("it is empty; a declaration that names nothing is {\"resources\":[]}")}
-	} else if t[0] != '{' {
-		var doc any
-		if err := yaml.Unmarshal(text, &doc); err != nil {
-			return Declaration{}, []error{fmt.Errorf("neither JSON nor YAML: %w", err)}
-		}
-		if _, is := doc.(map[string]any); !is {
-			return Declaration{}, []error{errors.New(`a declaration is an object with "resources"`)}
-		}
-		var err error
-		if text, err = json.Marshal(doc); err != nil {
-			return Declaration{}, []error{fmt.Errorf("this YAML says more than JSON can: %w", err)}
-		}
+	}
+	text, err := JSON(text)
+	if err != nil {
+		return Declaration{}, []error{err}
 	}
 	return decodeJSON(text)
+}
+
+// JSON is an object that people wrote, JSON or YAML, as JSON.
+func JSON(text []byte) ([]byte, error) {
+	if t := bytes.TrimSpace(text); len(t) > 0 && t[0] == '{' {
+		return text, nil
+	}
+	var doc any
+	if err := yaml.Unmarshal(text, &doc); err != nil {
+		return nil, fmt.Errorf("neither JSON nor YAML: %w", err)
+	}
+	if _, is := doc.(map[string]any); !is {
+		return nil, errors.New(`it must be an object with "resources"`)
+	}
+	text, err := json.Marshal(doc)
+	if err != nil {
+		return nil, fmt.Errorf("this YAML says more than JSON can: %w", err)
+	}
+	return text, nil
 }
 
 // decodeJSON reads one resource after the other, so that an error can name its
@@ -64,13 +75,13 @@ func decodeJSON(text []byte) (d Declaration, errs []error) {
 	in := json.NewDecoder(bytes.NewReader(text))
 	in.DisallowUnknownFields()
 	if _, err := in.Token(); err != nil { // the opening brace
-		return d, []error{wrong(err, text)}
+		return d, []error{Wrong(err, text)}
 	}
 	seen := map[string]bool{}
 	for in.More() {
 		t, err := in.Token()
 		if err != nil {
-			return d, []error{wrong(err, text)}
+			return d, []error{Wrong(err, text)}
 		}
 		field, _ := t.(string)
 		if seen[field] {
@@ -90,11 +101,11 @@ func decodeJSON(text []byte) (d Declaration, errs []error) {
 			return d, []error{fmt.Errorf("it has an unknown field %q; there is generation, confirm, values and resources", field)}
 		}
 		if err != nil {
-			return d, []error{fmt.Errorf("%s: %w", field, wrong(err, text))}
+			return d, []error{fmt.Errorf("%s: %w", field, Wrong(err, text))}
 		}
 	}
 	if _, err := in.Token(); err != nil { // the closing one
-		return d, []error{wrong(err, text)}
+		return d, []error{Wrong(err, text)}
 	}
 	if _, err := in.Token(); err != io.EOF {
 		return d, []error{errors.New("something follows after its end")}
@@ -142,8 +153,8 @@ func (d *Declaration) place(i int) string {
 	return fmt.Sprintf("resource %d", i+1)
 }
 
-// wrong says where in the text it stopped.
-func wrong(err error, text []byte) error {
+// Wrong says an error of reading JSON for people, and where in the text it was.
+func Wrong(err error, text []byte) error {
 	at := int64(len(text))
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) {

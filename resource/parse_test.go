@@ -87,7 +87,7 @@ func TestParseMistakes(t *testing.T) {
 	file := func(fields string) string { return `{"resources":[{"file":{` + fields + `}}]}` }
 	for _, c := range []struct{ text, want string }{
 		{``, `d: it is empty; a declaration that names nothing is {"resources":[]}`},
-		{`[]`, `d: a declaration is an object with "resources"`},
+		{`[]`, `d: it must be an object with "resources"`},
 		{`{}`, `d: it has no "resources"; a declaration that names nothing says "resources":[]`},
 		{"{\"resources\":[\n{\"file\":{\"path\":\"/a\",}}]}", `d: resources: line 2: invalid character '}' looking for beginning of object key string`},
 		{"{\"resources\":[\n", `d: resources: line 2: it ends too early`},
