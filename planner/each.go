@@ -70,25 +70,24 @@ func (p *plan) eachPlace(kind muster.PlacementKind) {
 }
 
 func (p *plan) each(k *kind) {
-	u := p.rollout(k)
 	next, was := 0, k.all // they are in the order of nodes, but for what is created here
 	for i := range p.nodes {
 		from := next
 		for next < len(was) && was[next].node == i {
 			next++
 		}
-		p.eachOn(k, i, was[from:next], u)
+		p.eachOn(k, i, was[from:next])
 	}
 }
 
 // eachOn sees to one node.
-func (p *plan) eachOn(k *kind, i int, there []ref, u *rollout) {
+func (p *plan) eachOn(k *kind, i int, there []ref) {
 	n, m := &p.nodes[i], k.want
 	if n.in == nil || n.gone() {
 		return
 	}
 	if !m.Place.EachDisk {
-		p.onePlace(k, i, "", there, u)
+		p.onePlace(k, i, "", there)
 		return
 	}
 	for d := range n.in.Disks {
@@ -100,14 +99,14 @@ func (p *plan) eachOn(k *kind, i int, there []ref, u *rollout) {
 			}
 		}
 		if len(here) > 0 || n.usable(disk) {
-			p.onePlace(k, i, disk.ID, here, u)
+			p.onePlace(k, i, disk.ID, here)
 		}
 	}
 }
 
 // onePlace sees to the one placement of a module on a node, or on one of its
 // disks.
-func (p *plan) onePlace(k *kind, i int, disk string, there []ref, u *rollout) {
+func (p *plan) onePlace(k *kind, i int, disk string, there []ref) {
 	n, m := &p.nodes[i], k.want
 	selected := module.Selects(m.Place.Where, n.in.Labels)
 	if d := n.disk(disk); d != nil {
@@ -128,23 +127,14 @@ func (p *plan) onePlace(k *kind, i int, disk string, there []ref, u *rollout) {
 			}
 			return
 		default:
-			p.stays(k, r, u)
+			if pl.Held {
+				p.comeBack(k, r)
+			}
 			return
 		}
 	}
 	if selected && !going {
 		p.begin(k, i, disk)
-	}
-}
-
-// stays brings back what was stopped, and rolls out new versions.
-func (p *plan) stays(k *kind, r ref, u *rollout) {
-	_, pl := p.at(r)
-	switch {
-	case pl.Held:
-		p.comeBack(k, r)
-	case pl.Version != k.want.Version:
-		p.update(k, r, u)
 	}
 }
 
@@ -254,14 +244,13 @@ func (p *plan) pinned() {
 		for _, r := range k.all {
 			there[r.node] = append(there[r.node], r)
 		}
-		u := p.rollout(k)
 		for _, id := range k.want.Place.Pinned {
 			i, found := slices.BinarySearchFunc(p.nodes, id, func(n node, id string) int { return compareID(n.now.ID, id) })
 			if !found || p.nodes[i].in == nil || p.nodes[i].gone() {
 				p.refuse(line{node: id, module: k.name}, "%s is pinned to node %s, which is not in the fleet", k.name, id)
 				continue
 			}
-			p.pinnedOn(k, i, there[i], u)
+			p.pinnedOn(k, i, there[i])
 		}
 		for _, r := range slices.Clone(k.all) {
 			n, pl := p.at(r)
@@ -276,7 +265,7 @@ func (p *plan) pinned() {
 	}
 }
 
-func (p *plan) pinnedOn(k *kind, i int, there []ref, u *rollout) {
+func (p *plan) pinnedOn(k *kind, i int, there []ref) {
 	n := &p.nodes[i]
 	if !slices.ContainsFunc(there, func(r ref) bool { _, pl := p.at(r); return !pl.Gone() }) {
 		if why := n.mayHold(muster.PlacementService); why != "" {
@@ -287,7 +276,7 @@ func (p *plan) pinnedOn(k *kind, i int, there []ref, u *rollout) {
 			return
 		}
 	}
-	p.onePlace(k, i, "", there, u)
+	p.onePlace(k, i, "", there)
 }
 
 func compareID(a, b string) int {

@@ -45,6 +45,7 @@ func Plan(in Input) (muster.Blueprint, muster.PlanReport) {
 		p.remove(i)
 		p.disks(i)
 	}
+	p.updates()
 	return p.finish()
 }
 

@@ -1,7 +1,9 @@
 package planner_test
 
 import (
+	"flag"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -17,6 +19,10 @@ import (
 // through verify; at the end, when all hosts are well and nobody wants anything
 // more, the fleet must come to rest.
 func TestAnyLife(t *testing.T) {
+	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue && os.Getenv("MUSTER_SOAK") == "" {
+		f.Value.Set("40") // the rest is for the soak
+		defer f.Value.Set(f.DefValue)
+	}
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(rt)
 		for range rapid.IntRange(5, 60).Draw(rt, "steps") {

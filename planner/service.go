@@ -21,7 +21,6 @@ func (p *plan) services() {
 		s.settle()
 		s.surplus()
 		s.comeBack()
-		s.update()
 	}
 }
 
@@ -63,6 +62,7 @@ func (p *plan) sort(k *kind) *service {
 	if len(s.leaving)+len(perhaps) == 0 {
 		return s
 	}
+	s.disown()
 	for _, r := range s.staying {
 		if _, pl := p.at(r); pl.Replaces != "" {
 			s.heirs[pl.Replaces] = r
@@ -78,6 +78,26 @@ func (p *plan) sort(k *kind) *service {
 		s.staying = append(s.staying, r)
 	}
 	return s
+}
+
+// disown takes the word back that a replica replaces another, of those that must
+// leave themselves before they could.
+func (s *service) disown() {
+	for _, l := range s.leaving {
+		n, pl := s.p.at(l.ref)
+		if pl.Replaces == "" || !slices.ContainsFunc(s.k.all, func(r ref) bool {
+			_, old := s.p.at(r)
+			return old.ID == pl.Replaces && (old.Declared() || old.Held)
+		}) {
+			continue
+		}
+		pl = n.edit(l.at)
+		pl.Replaces = ""
+		s.p.did(n.of(pl), "%s on %s replaces nothing: %s", pl.Name, n.title(), l.why)
+		if s.hasHandOver(pl) && pl.State == muster.PlacementReserved && !pl.Held {
+			pl.Since = n.tell()
+		}
+	}
 }
 
 // stay ends a move before it is made.
@@ -211,6 +231,8 @@ func (s *service) settle() {
 		n, pl := p.at(l.ref)
 		r, has := s.heirs[pl.ID]
 		if !has {
+			s.stay(l.ref)
+			s.spare(l)
 			continue
 		}
 		at, heir := p.at(r)
@@ -228,6 +250,23 @@ func (s *service) settle() {
 		if _, pl := p.at(l.ref); !pl.Ready {
 			s.unsure++
 		}
+	}
+}
+
+// spare lets go of what must leave, and needs no replacement: there are enough
+// without it.
+func (s *service) spare(l leaver) {
+	n, pl := s.p.at(l.ref)
+	if len(s.staying) < s.k.want.Place.Replicas {
+		return // fill has said why nothing replaces it
+	}
+	if why := s.p.spared(s.k, l.ref); why != "" {
+		s.p.wait(n.of(pl), "%s stays on %s for now: %s", pl.Name, n.title(), why)
+		return
+	}
+	s.p.take(s.k, l.ref, muster.PlacementRemoved, l.why+", and there are enough without it")
+	if _, pl := s.p.at(l.ref); !pl.Ready {
+		s.unsure++
 	}
 }
 
@@ -324,29 +363,15 @@ func (s *service) comeBack() {
 	}
 }
 
-// update brings the wanted version to those that stay: where they are, or, what
-// surges, by a replacement.
-func (s *service) update() {
+// update replaces those that have an old version by others with the wanted one.
+func (s *service) update(old []ref, u *rollout) {
 	p, k := s.p, s.k
-	old := slices.DeleteFunc(slices.Clone(s.staying), func(r ref) bool {
-		_, pl := p.at(r)
-		return pl.Version == k.want.Version || !pl.Declared()
-	})
-	if len(old) == 0 {
-		return
-	}
-	u := p.rollout(k)
-	if !k.want.Surges() {
-		for _, r := range old {
-			p.update(k, r, u)
-		}
-		return
-	}
 	for _, r := range old {
 		n, pl := p.at(r)
 		switch {
 		case n.held():
 			p.wait(n.of(pl), "%s on %s stays at version %d: its node is held", pl.Name, n.title(), pl.Version)
+		case p.mustLeave(n, pl, k.want) != "": // it was said why it has not left
 		case u.inFlight >= u.most:
 			p.wait(n.of(pl), "%s on %s stays at version %d: others with the new version are not up yet", pl.Name, n.title(), pl.Version)
 		case s.add(pl, "it replaces "+pl.Name+" on "+n.title()+", which has an old version") == nil:

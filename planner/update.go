@@ -1,6 +1,8 @@
 package planner
 
 import (
+	"slices"
+
 	"muster.internal"
 )
 
@@ -25,6 +27,31 @@ func (p *plan) rollout(k *kind) *rollout {
 	}
 	u.most = max(1, living/10)
 	return u
+}
+
+// updates brings new versions to what stays. It is the last step, for what the
+// others take away counts.
+func (p *plan) updates() {
+	for _, k := range p.order {
+		if k.want == nil {
+			continue
+		}
+		old := slices.DeleteFunc(slices.Clone(k.all), func(r ref) bool {
+			_, pl := p.at(r)
+			return pl.Version == k.want.Version || !pl.Declared() || pl.State == muster.PlacementMoving
+		})
+		if len(old) == 0 {
+			continue
+		}
+		u := p.rollout(k)
+		if k.want.Surges() {
+			p.sort(k).update(old, u)
+			continue
+		}
+		for _, r := range old {
+			p.update(k, r, u)
+		}
+	}
 }
 
 // update gives a placement the new version where it is.
