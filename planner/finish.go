@@ -21,6 +21,9 @@ func (p *plan) finish() (muster.Blueprint, muster.PlanReport) {
 		}
 		changed = changed || n.changed
 	}
+	if len(p.report.Done) == 0 {
+		p.report.Done = nil
+	}
 	if p.in.Parent != nil {
 		p.report.Parent = p.in.Parent.ID
 		if !changed {

@@ -234,6 +234,7 @@ func (p *plan) nodesIn() {
 		was = p.in.Parent.Nodes
 	}
 	p.nodes = make([]node, 0, max(len(was), len(in))+8)
+	p.report.Done = make([]muster.PlanLine, 0, max(0, len(in)-len(was)))
 	for i, k := 0, 0; i < len(was) || k < len(in); {
 		switch {
 		case k > 0 && k < len(in) && in[k].ID == in[k-1].ID:

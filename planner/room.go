@@ -215,7 +215,7 @@ func (p *plan) create(i int, k *kind, pl muster.BlueprintPlacement) *muster.Blue
 // number is the lowest that no replica in the blueprint has.
 func (k *kind) number(p *plan) int {
 	if k.numbers == nil {
-		k.numbers, k.lowest = map[int]bool{}, 1
+		k.numbers, k.lowest = make(map[int]bool, k.want.Place.Replicas), 1
 		for _, r := range k.all {
 			_, pl := p.at(r)
 			k.numbers[pl.Number] = true

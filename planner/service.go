@@ -153,6 +153,7 @@ func (s *service) fill() {
 	if p.comesAfter(k.want, line{module: k.name}, fmt.Sprintf("%d of %s of %s", missing, plural(k.want.Place.Replicas, "replica"), k.name)) {
 		return
 	}
+	p.report.Done, k.all = slices.Grow(p.report.Done, missing), slices.Grow(k.all, missing)
 	for i := range s.leaving {
 		l := &s.leaving[i]
 		n, pl := p.at(l.ref)
