@@ -36,7 +36,8 @@ linked() { muster node ls --output json | grep -q '"linked": true'; }
 # A command with what it says, for people.
 shown() {
 	echo "# $1" >>/shared/transcript
-	sh -euc "$1" >>/shared/transcript 2>&1
+	sh -euc "$1" >/run/said 2>&1 || { cat /run/said; journalctl --quiet --no-pager --unit musterd.service; exit 1; }
+	cat /run/said >>/shared/transcript
 }
 control_plane_is_up() {
 	systemctl --quiet is-active musterd.service
