@@ -98,8 +98,11 @@ func (p *plan) eachOn(k *kind, i int, there []ref) {
 				here = append(here, r)
 			}
 		}
-		if len(here) > 0 || n.usable(disk) {
+		switch absent := disk.Policy == muster.DiskPolicyInService && disk.State == muster.DiskInService && !disk.Member && n.in.Seen != nil && !n.there(disk.ID); {
+		case len(here) > 0 || n.usable(disk):
 			p.onePlace(k, i, disk.ID, here)
+		case absent && n.mayHold(kindOf(m)) == "":
+			p.wait(line{node: n.now.ID, disk: disk.ID, module: k.name}, "%s waits to be on disk %s of %s: it is not plugged in", k.name, disk.ID, n.title())
 		}
 	}
 }

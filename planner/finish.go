@@ -13,6 +13,7 @@ import (
 // finish numbers what is told, and puts the blueprint together.
 func (p *plan) finish() (muster.Blueprint, muster.PlanReport) {
 	p.tellMembers()
+	p.insist()
 	changed := p.dropped
 	for i := range p.nodes {
 		n := &p.nodes[i]
@@ -83,6 +84,19 @@ func (p *plan) tellMembers() {
 				break
 			}
 		}
+	}
+}
+
+// insist gives a generation that hosts take to what was said before: theirs is
+// newer where an older blueprint was made the target again.
+func (p *plan) insist() {
+	for i := range p.nodes {
+		n := &p.nodes[i]
+		if s := n.seen(); s == nil || n.told > 0 || n.gone() || n.now.Generation == 0 || s.Holds <= n.now.Generation {
+			continue
+		}
+		p.did(line{node: n.now.ID}, "node %s is told again what it shall be: its host holds generation %d, which is newer than %d", n.title(), n.in.Seen.Holds, n.now.Generation)
+		n.tell()
 	}
 }
 

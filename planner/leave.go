@@ -160,7 +160,7 @@ func (p *plan) diskLeaves(i int, in *Disk) {
 		}
 		leaving := n.editDisk(d)
 		leaving.Unused, leaving.AsOf = true, max(n.now.Generation, n.told)
-		p.did(at, "disk %s of %s is used by nothing any more", in.ID, n.title())
+		p.did(at, "nothing on %s is told to use disk %s any more", n.title(), in.ID)
 	}
 	s := n.seen()
 	switch asOf := n.now.Disks[d].AsOf; {
