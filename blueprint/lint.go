@@ -11,7 +11,7 @@ import (
 // Lint says everything that must not be so in a blueprint, whatever the fleet is
 // like. Every plan in every test goes through it.
 func Lint(b *muster.Blueprint) []string {
-	l := &linter{b: b, r: NewRenderer(b), ids: map[string]*muster.BlueprintPlacement{}, names: map[string]string{}, used: map[key]bool{}}
+	l := &linter{b: b, r: NewRenderer(b), ids: map[string]*muster.BlueprintPlacement{}, names: map[string]string{}, used: map[key]bool{}, twice: map[key]bool{}}
 	l.modules()
 	addresses := map[string]string{}
 	for i := range b.Nodes {
@@ -42,6 +42,7 @@ type linter struct {
 	ids   map[string]*muster.BlueprintPlacement
 	names map[string]string
 	used  map[key]bool
+	twice map[key]bool // what can be on one node twice
 	found []string
 }
 
@@ -57,6 +58,7 @@ func (l *linter) modules() {
 				l.say("module %s version %d is not in its place", m.Name, m.Version)
 			}
 		}
+		l.twice[key{m.Name, m.Version}] = m.Place.Replicas > 0 && m.Twice()
 		for _, err := range m.Check() {
 			l.say("%v", err)
 		}
@@ -76,7 +78,7 @@ func (l *linter) node(n *muster.BlueprintNode) {
 		p := &n.Placements[i]
 		l.placement(n, p, func(format string, args ...any) { on(p.Name+": "+format, args...) })
 		m := l.r.modules[key{p.Module, p.Version}]
-		if m == nil || p.Gone() || m.Place.Replicas > 0 && m.Twice() {
+		if m == nil || p.Gone() || l.twice[key{p.Module, p.Version}] {
 			continue
 		}
 		place := p.Module
