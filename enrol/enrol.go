@@ -78,6 +78,7 @@ func (t Token) host() (string, error) {
 
 var (
 	errForeign = errors.New("this is not an enrolment token: one begins with " + Prefix)
+	errNothing = errors.New("no enrolment token came: nothing was given (did `muster token issue` fail?)")
 	errDamaged = errors.New("this enrolment token is cut short or mistyped: copy the whole word again; nothing was sent")
 )
 
@@ -91,6 +92,9 @@ func Decode(s string) (Token, error) {
 		return r
 	}, s)
 	body, ok := strings.CutPrefix(s, Prefix)
+	if s == "" {
+		return Token{}, errNothing
+	}
 	if !ok {
 		if v, later := strings.CutPrefix(s, Prefix[:5]); later {
 			if n, _, ok := strings.Cut(v, "_"); ok && n != "" && len(n) < 4 && strings.Trim(n, "0123456789") == "" {

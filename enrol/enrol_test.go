@@ -77,7 +77,7 @@ func TestCutCopies(t *testing.T) {
 
 func TestOtherWords(t *testing.T) {
 	for s, says := range map[string]string{
-		"": "begins with musen1_", "K7P-2QX": "begins with", "mus_abcdefghijkl_x": "begins with", "musen2_AAAA": "version 2", "musen_AAAA": "begins with", "musen1_": "cut short",
+		"": "no enrolment token came", " \n": "no enrolment token came", "K7P-2QX": "begins with", "mus_abcdefghijkl_x": "begins with", "musen2_AAAA": "version 2", "musen_AAAA": "begins with", "musen1_": "cut short",
 	} {
 		if _, err := Decode(s); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v", s, err)

@@ -82,6 +82,7 @@ type applying struct {
 	ledger    Ledger
 	bad       map[resource.Ref]resource.Outcome // what dependents must not build on
 	triggered map[resource.Ref][]resource.Ref   // by trigger, what it restarts
+	intended  map[resource.Ref]bool             // what this apply is the first to make
 	unsynced  int
 	report    resource.Report
 }
@@ -92,7 +93,7 @@ type applying struct {
 // on it. The ledger's error is returned; it ends the apply, because what
 // cannot be recorded must not be done.
 func Apply(w Work, m Resources, ledger Ledger) (resource.Report, error) {
-	a := &applying{Work: w, m: m, ledger: ledger, bad: map[resource.Ref]resource.Outcome{}, triggered: map[resource.Ref][]resource.Ref{}}
+	a := &applying{Work: w, m: m, ledger: ledger, bad: map[resource.Ref]resource.Outcome{}, triggered: map[resource.Ref][]resource.Ref{}, intended: map[resource.Ref]bool{}}
 	a.report = resource.Report{Generation: w.Declaration.Generation, Trigger: w.Trigger, Started: m.Now(), Version: w.Version}
 	for i := range w.Declaration.Resources {
 		r := &w.Declaration.Resources[i]
@@ -227,6 +228,7 @@ func (a *applying) claim(r *resource.Resource) (resource.Owned, bool, error) {
 	case err != nil:
 		return o, false, err
 	case free(r, is):
+		a.intended[o.Ref] = true
 		return o, true, nil
 	case r.Adopt:
 		o.Origin, o.Found, o.Begun = resource.OriginAdopted, is, false

@@ -101,6 +101,21 @@ func TestApply(t *testing.T) {
 	}
 }
 
+// A service that its package starts was made by this apply, which was not cut
+// short, whatever its intent says.
+func TestServiceStartedByItsPackage(t *testing.T) {
+	m := newFake()
+	l := newLedger(m.plug)
+	r := apply(t, m, l, `{"resources":[{"package":{"name":"chrony"}},{"service":{"name":"chrony"}}]}`)
+	expect(t, r, "changed", "changed package:chrony created", "changed service:chrony.service created")
+	if why := r.Lines[1].Reason; why != "" {
+		t.Errorf("it gives the reason %q", why)
+	}
+	if o, _ := l.Get("service:chrony.service"); o.Begun {
+		t.Error("its record says that it is not finished")
+	}
+}
+
 // What was there before is not touched, and says so.
 func TestApplyKeepsWhatIsNotOurs(t *testing.T) {
 	m := newFake()

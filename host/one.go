@@ -150,7 +150,10 @@ func (a *applying) settled(r *resource.Resource, o resource.Owned, want resource
 	local := o.Local && a.Local
 	stale := o.Begun || o.Local != local || !want.Satisfies(o.Applied) || !o.Applied.Satisfies(want)
 	if o.Begun {
-		line.Outcome, line.Did, line.Reason = resource.OutcomeChanged, "created", "an earlier apply was cut short after it"
+		line.Outcome, line.Did = resource.OutcomeChanged, "created"
+		if !a.intended[o.Ref] { // else a resource before it did, as a package that starts its service
+			line.Reason = "an earlier apply was cut short after it"
+		}
 	}
 	restart, triggers, err := a.restart(r, o)
 	switch {

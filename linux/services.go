@@ -64,6 +64,7 @@ type unit struct {
 	wanted, stale        bool
 	serviceType, result  string
 	exitCode, exitStatus int32
+	unmet                string // the condition for which systemd passed over its last start
 }
 
 // exitedCode is CLD_EXITED: the status is an exit status, not a signal.
@@ -92,6 +93,9 @@ func (s *services) look(name string) (*unit, error) {
 	}
 	u.exitCode, _ = all["ExecMainCode"].(int32)
 	u.exitStatus, _ = all["ExecMainStatus"].(int32)
+	if tried, _ := all["ConditionTimestamp"].(uint64); tried != 0 && all["ConditionResult"] == false {
+		u.unmet = unmet(all["Conditions"])
+	}
 	if why, _ := all["LoadError"].([]any); len(why) == 2 {
 		u.loadError, _ = why[1].(string)
 	}
@@ -99,6 +103,24 @@ func (s *services) look(name string) (*unit, error) {
 		return nil, nil
 	}
 	return u, nil
+}
+
+// unmet is the first condition that does not hold, as its unit file has it. Of
+// each, systemd tells its name, two signs, what it asks for, and how it went.
+func unmet(conditions any) string {
+	all, _ := conditions.([][]any)
+	for _, c := range all {
+		if len(c) != 5 {
+			continue
+		}
+		name, _ := c[0].(string)
+		not, _ := c[2].(bool)
+		of, _ := c[3].(string)
+		if went, _ := c[4].(int32); went < 0 {
+			return name + "=" + map[bool]string{true: "!"}[not] + of
+		}
+	}
+	return "a condition in its unit file"
 }
 
 // enabled tells whether it starts with the machine. A script of old times has
@@ -299,6 +321,8 @@ func (u *unit) why(name, what, result string) error {
 		b.WriteString(" failed, because a unit that it needs did not start")
 	case result == "skipped":
 		b.WriteString(" was skipped: a condition in its unit file does not hold")
+	case result == "done" && u.active == "inactive" && u.unmet != "":
+		fmt.Fprintf(b, " was passed over by systemd, because %s does not hold on this machine", u.unmet)
 	case result == "done" && u.active == "inactive" && u.serviceType == "oneshot":
 		b.WriteString(" went well, but it is a program that ends (Type=oneshot without RemainAfterExit), and so it never runs; declare \"running\": false, or its timer")
 	case result == "done" && u.active == "inactive":

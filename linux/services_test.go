@@ -197,14 +197,16 @@ func refusedUnits(t *testing.T, s *services) {
 		"absent.service": "[Service]\nExecStart=/no/such/program" + wish, "once.service": "[Service]\nType=oneshot\nExecStart=/bin/true" + wish,
 		"static.service": "[Service]\nExecStart=" + trap, "needs.service": "[Unit]\nRequires=exits-first.service\nAfter=exits-first.service\n[Service]\nExecStart=" + trap + wish,
 		"exits-first.service": "[Service]\nType=oneshot\nExecStart=/bin/false", "bad.service": "[Service]\nType=nonsense" + wish,
-		"killed.service": "[Service]\nExecStart=/bin/sh -c 'kill -9 $$$$'" + wish,
+		"killed.service":      "[Service]\nExecStart=/bin/sh -c 'kill -9 $$$$'" + wish,
+		"passed-over.service": "[Unit]\nConditionPathExists=/\nConditionPathExists=!/etc\n[Service]\nExecStart=" + trap + wish,
 	} {
 		writeUnit(t, name, text)
 	}
 	for name, words := range map[string]string{
 		"exits.service": "its program failed (exit status 3)", "notify.service": "it did not come up in its time", "absent.service": "exit status 203",
 		"once.service": "declare \"running\": false", "static.service": "has no [Install] section", "needs.service": "a unit that it needs did not start",
-		"masked.service": "systemctl unmask masked.service", "bad.service": "cannot use the unit file", "killed.service": "ended by a signal (signal 9)", "nowhere.service": "this machine has no unit nowhere.service",
+		"masked.service": "systemctl unmask masked.service", "bad.service": "cannot use the unit file", "killed.service": "ended by a signal (signal 9)",
+		"passed-over.service": "the start was passed over by systemd, because ConditionPathExists=!/etc does not hold", "nowhere.service": "this machine has no unit nowhere.service",
 	} {
 		err := s.put(&resource.Service{Name: name})
 		if err == nil || !strings.Contains(err.Error(), words) {

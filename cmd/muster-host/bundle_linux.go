@@ -24,10 +24,14 @@ const (
 	bundleRecord = "bundle"
 )
 
-// bundle is the file of the bundle to raise a control plane from.
+// bundle is the file of the bundle to raise a control plane from; none on a
+// machine that has one.
 func (s *store) bundle(name string, dryRun bool) (string, error) {
 	if _, err := os.Lstat(credentialFile(s.path)); err == nil {
-		return "", errors.New("this machine is a node, and its control plane has not told it what to be; `muster-host apply FILE` applies a file")
+		if name != "" {
+			return "", errors.New("this machine is a node already, and a bundle is for a machine that belongs to no control plane; `muster-host apply FILE` applies a file")
+		}
+		return "", nil
 	}
 	begun := ""
 	if err := s.dir.Load(bundleRecord, &begun); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -41,12 +45,25 @@ func (s *store) bundle(name string, dryRun bool) (string, error) {
 		return "", fmt.Errorf("a control plane is being raised here from %s already, so not from %s; go on with muster-host reconcile", begun, file)
 	}
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("no control plane has told this machine what to be, and it carries no bundle %s to raise one from (package muster-bundle). `muster-host enrol` makes it a node, `muster-host apply FILE` applies a file", file)
+		return "", fmt.Errorf("no control plane has told this machine what to be, and it carries no bundle %s to raise one from (%s). `muster-host enrol` makes it a node, `muster-host apply FILE` applies a file", file, carried(filepath.Dir(file)))
 	}
 	if begun == file || dryRun {
 		return file, nil
 	}
 	return file, s.dir.Save(bundleRecord, file)
+}
+
+// carried says which bundles are in a directory.
+func carried(dir string) string {
+	var names []string
+	files, _ := filepath.Glob(filepath.Join(dir, "*.yaml"))
+	for _, f := range files {
+		names = append(names, strings.TrimSuffix(filepath.Base(f), ".yaml"))
+	}
+	if names == nil {
+		return "package muster-bundle"
+	}
+	return "it has " + strings.Join(names, ", ")
 }
 
 func bundleFile(name, begun string) (string, error) {

@@ -57,7 +57,9 @@ func TestReconcileRaisesTheBundle(t *testing.T) {
 	b.expect("", exitFailed, "muster-host: a control plane is being raised here from DIR/bundle/one.yaml already, so not from DIR/bundle/other.yaml; go on with muster-host reconcile\n",
 		"reconcile", "--bundle", "DIR/bundle/other.yaml")
 	b.write("state/credential", "")
-	b.expect("", exitFailed, "muster-host: this machine is a node, and its control plane has not told it what to be; `muster-host apply FILE` applies a file\n", "reconcile")
+	b.expect("", 0, "muster-host: this machine is a node, and its control plane has not told it what to be: there is nothing to do. `muster-host apply FILE` applies a file\n", "reconcile")
+	b.expect("", exitFailed, "muster-host: this machine is a node already, and a bundle is for a machine that belongs to no control plane; `muster-host apply FILE` applies a file\n",
+		"reconcile", "--bundle", "DIR/bundle/one.yaml")
 }
 
 // Without a bundle it says what would help.
@@ -65,6 +67,17 @@ func TestReconcileWithoutABundle(t *testing.T) {
 	b := newBench(t)
 	code, text := b.run("", "reconcile", "--bundle", "DIR/none.yaml")
 	if code != exitFailed || !strings.Contains(text, "it carries no bundle DIR/none.yaml to raise one from (package muster-bundle). `muster-host enrol` makes it a node") {
+		t.Errorf("%d %s", code, text)
+	}
+}
+
+// A name that is none is answered with those that are.
+func TestReconcileNamesTheBundles(t *testing.T) {
+	b := newBench(t)
+	b.write("bundle/embedded.yaml", "resources: []")
+	b.write("bundle/postgresql.yaml", "resources: []")
+	code, text := b.run("", "reconcile", "--bundle", "DIR/bundle/postgres.yaml")
+	if code != exitFailed || !strings.Contains(text, "no bundle DIR/bundle/postgres.yaml to raise one from (it has embedded, postgresql). ") {
 		t.Errorf("%d %s", code, text)
 	}
 }

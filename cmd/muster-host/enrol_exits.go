@@ -67,7 +67,7 @@ live and not named is refused.
 
 flags:
 `)
-	f.PrintDefaults()
+	printFlags(f)
 	fmt.Fprint(f.Output(), "\nexit statuses, of which all but 0 leave the machine as it was:\n")
 	for _, s := range enrolStatuses {
 		fmt.Fprintf(f.Output(), "  %2d  %s\n", s.status, s.when)

@@ -65,7 +65,8 @@ func TestEnrolSendsNothing(t *testing.T) {
 	}{
 		"another fingerprint": {"-", c.word(t, func(t *tokens.Token) { t.Fingerprint = make([]byte, 32) }), exitUntrusted, "not the one that was named"},
 		"cut":                 {"-", good[:len(good)-9], exitTokenDamaged, "cut short"},
-		"nothing":             {"-", "", exitTokenDamaged, "not an enrolment token"},
+		"nothing":             {"-", "", exitTokenDamaged, "no enrolment token came"},
+		"another word":        {"-", "q2qywnguwzb4\n", exitTokenDamaged, "not an enrolment token"},
 		"an argument":         {good, "", exitUsage, "never the token itself"},
 		"no terminal":         {"", good, exitUsage, "--token -"},
 		"no file":             {"@/no/such", "", exitFailed, "/no/such"},

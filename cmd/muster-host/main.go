@@ -10,9 +10,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 
 	"muster.internal"
@@ -105,7 +108,7 @@ func commandOn(ctx context.Context, make func(*slog.Logger) system, args []strin
 		do = systemCommands[args[0]]
 	}
 	if do == nil {
-		fmt.Fprintf(errOut, "muster-host: there is no command %q\n%s", args[0], usage)
+		fmt.Fprintf(errOut, "muster-host: there is no command %q%s; `muster-host help` lists what there is\n", args[0], meant(args[0]))
 		return exitUsage
 	}
 	log := slog.New(slog.NewTextHandler(errOut, &slog.HandlerOptions{Level: slog.LevelInfo}))
@@ -125,6 +128,16 @@ func commandOn(ctx context.Context, make func(*slog.Logger) system, args []strin
 		return x.status
 	}
 	return exitFailed
+}
+
+// meant asks whether a word is a command cut short, or with more to it.
+func meant(word string) string {
+	for _, name := range append(slices.Sorted(maps.Keys(commands)), slices.Sorted(maps.Keys(systemCommands))...) {
+		if strings.HasPrefix(name, word) || strings.HasPrefix(word, name) {
+			return ": did you mean " + name + "?"
+		}
+	}
+	return ""
 }
 
 // flags parses a command's flags; more adds to the usual one.

@@ -28,6 +28,8 @@ func TestCommandLine(t *testing.T) {
 		{nil, 0, "usage: muster-host"},
 		{[]string{"help"}, 0, "register"},
 		{[]string{"wipe"}, exitUsage, `no command "wipe"`},
+		{[]string{"enroll"}, exitUsage, `no command "enroll": did you mean enrol?`},
+		{[]string{"brief"}, exitUsage, "did you mean briefing?"},
 		{[]string{"version"}, 0, "muster-host unknown"},
 		{[]string{"version", "--output", "json"}, 0, `"capability": 1`},
 		{[]string{"version", "--output", "xml"}, exitUsage, "text or json"},

@@ -46,6 +46,9 @@ func reconcile(_ context.Context, e *env) error {
 		return fmt.Errorf("this machine was cut off for good, so nothing is applied: %s", h.CutOff)
 	case lost != "":
 		return fmt.Errorf("the record of what this machine owns is not whole (%s), so nothing is applied; a running muster-host asks the control plane for what it knows of it", lost)
+	case h.Declaration == nil && file == "":
+		fmt.Fprintln(e.err, "muster-host: this machine is a node, and its control plane has not told it what to be: there is nothing to do. `muster-host apply FILE` applies a file")
+		return nil
 	case h.Declaration == nil:
 		return e.raise(dir, file, dryRun)
 	case name != "":

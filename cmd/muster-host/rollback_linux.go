@@ -65,7 +65,7 @@ cannot link either, the other one stays.
 
 flags:
 `)
-			f.PrintDefaults()
+			printFlags(f)
 		}
 		f.StringVar(&r.dir, "state", stateDir, "the host's state directory")
 		f.StringVar(&r.program, "program", installed, "the installed program")

@@ -3,6 +3,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"strings"
 )
 
 // A lesson is what a command's help says before its flags: how it is called, and
@@ -66,6 +67,16 @@ func teach(name string, f *flag.FlagSet) {
 	}
 	f.Usage = func() {
 		fmt.Fprintf(f.Output(), "usage: muster-host %s [flags]\n\n%s\nflags:\n", l.call, l.text)
-		f.PrintDefaults()
+		printFlags(f)
 	}
+}
+
+// printFlags lists flags with two dashes, as every text here writes them.
+func printFlags(f *flag.FlagSet) {
+	out := f.Output()
+	var list strings.Builder
+	f.SetOutput(&list)
+	f.PrintDefaults()
+	f.SetOutput(out)
+	fmt.Fprint(out, strings.TrimPrefix(strings.ReplaceAll("\n"+list.String(), "\n  -", "\n  --"), "\n"))
 }

@@ -17,7 +17,7 @@ func TestHelpTeaches(t *testing.T) {
 	for name := range all {
 		var out bytes.Buffer
 		code := command(t.Context(), []string{name, "-h"}, nil, &out, &out)
-		if text := out.String(); code != 0 || !strings.HasPrefix(text, "usage: muster-host "+name) || strings.Count(text, "\n") < 6 || !strings.Contains(text, "-output") {
+		if text := out.String(); code != 0 || !strings.HasPrefix(text, "usage: muster-host "+name) || strings.Count(text, "\n") < 6 || !strings.Contains(text, "\n  --output string\n") || strings.Contains(text, "\n  -o") {
 			t.Errorf("%s -h: status %d: %s", name, code, text)
 		}
 	}
