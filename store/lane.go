@@ -124,13 +124,15 @@ func (l *lane) settle(group []*job) {
 		return
 	}
 	l.s.sick.Store(err != nil)
+	// First: whoever revoked a key may be sure that nobody here believes it any
+	// more.
+	l.s.feed.wake()
 	for _, j := range group {
 		if err != nil {
 			j.err = l.s.explain(j.name, err)
 		}
 		close(j.done)
 	}
-	l.s.feed.wake()
 }
 
 // persist runs a group again for as long as it loses races, and once more on a
