@@ -166,13 +166,8 @@ func (a *applying) blocked(r *resource.Resource, dirs map[string]bool) (resource
 			return ref, true
 		}
 	}
-	p := ""
-	switch {
-	case r.File != nil:
-		p = r.File.Path
-	case r.Directory != nil:
-		p = r.Directory.Path
-	default:
+	p := r.Path()
+	if p == "" {
 		return "", false
 	}
 	for dir := path.Dir(p); dir != "/"; dir = path.Dir(dir) {
@@ -230,6 +225,8 @@ func (a *applying) claim(r *resource.Resource) (resource.Owned, bool, error) {
 	case free(r, is):
 		a.intended[o.Ref] = true
 		return o, true, nil
+	case r.Adopt && r.Path() != "" && is[resource.FieldType] != string(r.Kind()):
+		return o, false, fmt.Errorf("what is there is no %s (its type is %s), so it cannot be taken over", r.Kind(), is[resource.FieldType])
 	case r.Adopt:
 		o.Origin, o.Found, o.Begun = resource.OriginAdopted, is, false
 		if o.Conflict = !is.Satisfies(want); o.Conflict {
@@ -238,7 +235,7 @@ func (a *applying) claim(r *resource.Resource) (resource.Owned, bool, error) {
 		if a.DryRun {
 			return o, true, nil
 		}
-		if r.Kind() == resource.KindFile || r.Kind() == resource.KindDirectory {
+		if r.Path() != "" {
 			o.Original, err = a.m.Keep(r.Ref())
 		}
 		return o, err == nil, err

@@ -206,6 +206,8 @@ func (n *node) apply(trigger string, generation int64) {
 	r, err := n.l.Apply(n.held.Declaration, trigger)
 	if err != nil {
 		n.l.Say(err.Error())
+		r.Trigger = trigger
+		r = n.undone(r, err.Error())
 	}
 	r.Generation, n.applied = generation, true
 	n.report, n.clean = &r, err == nil && r.Outcome != resource.OutcomeFailed && r.Outcome != resource.OutcomeUnknown
@@ -383,10 +385,19 @@ func (n *node) refuse(generation int64, why error) {
 	}
 	n.refused = why.Error()
 	n.l.Say(n.refused)
-	now := n.l.Moment().Wall
-	line := resource.Line{Ref: "declaration", Outcome: resource.OutcomeFailed, Reason: n.refused}
-	n.report = &resource.Report{Generation: generation, Trigger: triggerDeclaration, Started: now, Finished: now, Version: muster.Build,
-		Outcome: resource.OutcomeFailed, Lines: []resource.Line{line}}
+	r := n.undone(resource.Report{Generation: generation, Trigger: triggerDeclaration}, n.refused)
+	n.report = &r
+}
+
+// undone is the report of what was not applied to its end, with a line that says
+// why: a disk that is full is known elsewhere, too.
+func (n *node) undone(r resource.Report, why string) resource.Report {
+	r.Finished, r.Version, r.Outcome = n.l.Moment().Wall, muster.Build, resource.OutcomeFailed
+	if r.Started.IsZero() {
+		r.Started = r.Finished
+	}
+	r.Lines = append(r.Lines, resource.Line{Ref: "declaration", Outcome: resource.OutcomeFailed, Reason: why})
+	return r
 }
 
 // order does what a verb says; one that it does not know is a newer control

@@ -46,6 +46,8 @@ type life struct {
 	gone  bool   // the identity
 	state string // what the machine is made to be
 	worst resource.Outcome
+	full  error            // why nothing can be applied
+	heard *resource.Report // the last that was delivered
 	// The declaration that brings another version; and how often this one was
 	// proven.
 	updated string
@@ -89,6 +91,9 @@ func (l *life) Apply(d *resource.Declaration, trigger string) (resource.Report, 
 	}
 	l.state = named(d)
 	l.note("apply %s %s", l.state, trigger)
+	if l.full != nil {
+		return resource.Report{}, l.full
+	}
 	return resource.Report{Generation: d.Generation, Trigger: trigger, Outcome: l.worst}, nil
 }
 func (l *life) Updated() bool { return l.updated != "" && l.updated == l.state }
@@ -129,6 +134,7 @@ func (l *life) Mirror() error   { return l.call("mirror") }
 func (l *life) Report(r resource.Report) error {
 	err := l.call("report")
 	if err == nil {
+		l.heard = &r
 		l.note("report %d %s %s", r.Generation, r.Trigger, r.Outcome)
 	}
 	return err
@@ -495,5 +501,20 @@ func TestRecover(t *testing.T) {
 	l = newLedger(&plug{0})
 	if _, _, err := Recover(mirror[1:2], m, l, nil); !errors.Is(err, errCut) {
 		t.Errorf("the record cannot be written: %v", err)
+	}
+}
+
+// Where nothing can be applied, the control plane hears why.
+func TestApplyThatCannotBeRecorded(t *testing.T) {
+	l := newLife(tells(declares(3, "")))
+	l.ends, l.full = l.now.Up+time.Minute, errors.New("no space left on device")
+	if err := Linked(l); !errors.Is(err, errToldTo) {
+		t.Fatal(err)
+	}
+	at := l.heard.Finished
+	want := &resource.Report{Generation: 3, Trigger: triggerDeclaration, Started: at, Finished: at, Version: muster.Build, Outcome: resource.OutcomeFailed,
+		Lines: []resource.Line{{Ref: "declaration", Outcome: resource.OutcomeFailed, Reason: "no space left on device"}}}
+	if diff := cmp.Diff(want, l.heard); diff != "" || at.IsZero() {
+		t.Error(diff)
 	}
 }

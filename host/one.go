@@ -42,7 +42,7 @@ func (a *applying) one(r *resource.Resource, dirs map[string]bool) (resource.Lin
 		return failed("version %s was rolled back on %s, and the one before it runs: %s. Declare another version", b.Package, b.At.UTC().Format(time.DateTime), b.Reason), nil
 	}
 	o, known := a.ledger.Get(r.Ref())
-	if !known && (is == nil || a.DryRun) { // it could not be looked at when this began, and can now, or it went since
+	if !known && (is == nil || a.DryRun || r.Adopt) { // it could not be looked at or kept when this began, or it went since
 		claimed, may, err := a.claim(r)
 		if err != nil {
 			return failed("%v", err), nil

@@ -1,11 +1,13 @@
 package linux
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"slices"
@@ -373,6 +375,10 @@ func (p *paths) keep(ref resource.Ref) (string, error) {
 	}
 	from := os.NewFile(uintptr(fd), ref.Key())
 	defer from.Close()
+	// What took its place since may be a device without an end, or a FIFO.
+	if is, err := from.Stat(); err != nil || !is.Mode().IsRegular() {
+		return "", wrap("keep", ref.Key(), cmp.Or(err, fs.ErrInvalid))
+	}
 	if err := os.MkdirAll(p.originals, 0o700); err != nil {
 		return "", err
 	}

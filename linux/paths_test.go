@@ -3,6 +3,7 @@ package linux
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -240,6 +241,24 @@ func TestPutDirectory(t *testing.T) {
 		if err := p.remove(ref); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// What took a file's place is not copied: a FIFO that somebody holds open would be
+// waited for.
+func TestKeepFilesOnly(t *testing.T) {
+	p, dir := hand(t)
+	path := filepath.Join(dir, "fifo")
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	held, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	if _, err := p.keep(resource.NewRef(resource.KindFile, path)); !errors.Is(err, fs.ErrInvalid) {
+		t.Errorf("%v", err)
 	}
 }
 

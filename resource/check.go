@@ -70,7 +70,7 @@ func (d *Declaration) check() (errs []error) {
 		r.check(d.Values, found)
 		if first, twice := earlier[r.Ref()]; twice {
 			found(keyField(r.Kind()), "resource %d is %s, too", first+1, r.Ref())
-		} else if first := paths[r.path()]; r.path() != "" && first != i {
+		} else if first := paths[r.Path()]; r.Path() != "" && first != i {
 			found(keyField(r.Kind()), "resource %d is at this path, too", first+1)
 		}
 		d.checkRefs("after", r.After, i, earlier, found)
@@ -98,8 +98,8 @@ func keyField(k Kind) string {
 	return string(k) + ".name"
 }
 
-// path is where it is in the file system, if it is there.
-func (r *Resource) path() string {
+// Path is where it is in the file system, if it is there.
+func (r *Resource) Path() string {
 	switch {
 	case r.File != nil:
 		return r.File.Path
@@ -132,7 +132,7 @@ func (d *Declaration) checkRefs(field string, refs []Ref, i int, earlier map[Ref
 func (d *Declaration) paths() map[string]int {
 	all := map[string]int{}
 	for i := range d.Resources {
-		p := d.Resources[i].path()
+		p := d.Resources[i].Path()
 		if _, twice := all[p]; !twice && p != "" {
 			all[p] = i
 		}
@@ -142,7 +142,7 @@ func (d *Declaration) paths() map[string]int {
 
 // checkPlace sees that a path is not inside a file, nor before its directory.
 func (d *Declaration) checkPlace(i int, paths map[string]int, found finding) {
-	p := d.Resources[i].path()
+	p := d.Resources[i].Path()
 	if !path.IsAbs(p) {
 		return
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -298,4 +299,13 @@ func TestAwayAndBack(t *testing.T) {
 		}
 		healthy(t, s)
 	})
+}
+
+// What a host says of its resources cannot fill the audit.
+func TestReportedNamesAreCut(t *testing.T) {
+	long := resource.Ref("file:/" + strings.Repeat("ä", 1<<20))
+	names := told(slices.Repeat([]resource.Ref{long, "file:/etc/motd"}, 20))
+	if len(names) != maxTold || names[1] != "file:/etc/motd" || names[0] != "file:/"+strings.Repeat("ä", 125)+"…" {
+		t.Errorf("%d names, the first %q", len(names), names[0])
+	}
 }

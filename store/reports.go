@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"muster.internal"
@@ -117,8 +118,12 @@ func (s *Store) KeepReport(ctx context.Context, now time.Time, by muster.Caller,
 	})
 }
 
-// maxTold is how many resources an event names.
-const maxTold = 20
+// How many resources an event names, and of how many bytes each: the audit is
+// kept for good, and a host says what it likes.
+const (
+	maxTold    = 20
+	maxToldRef = 256
+)
 
 // tellReport records what a report says that the one before it did not: that the
 // host and somebody else undo each other's changes, that something failed, that
@@ -141,12 +146,23 @@ func (t *tx) tellReport(was, is resource.Report) error {
 		if now == nil || before != nil && was.Generation == is.Generation && slices.Equal(before, now) {
 			continue
 		}
-		d := detail{"generation": is.Generation, "count": len(now), "resources": now[:min(len(now), maxTold)]}
+		d := detail{"generation": is.Generation, "count": len(now), "resources": told(now)}
 		if _, err := t.record(e.action, nodeSubject(t.by.NodeID), d); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// told are resources as an event names them.
+func told(all []resource.Ref) []string {
+	names := make([]string, min(len(all), maxTold))
+	for i := range names {
+		if names[i] = string(all[i]); len(names[i]) > maxToldRef {
+			names[i] = strings.ToValidUTF8(names[i][:maxToldRef], "") + "…"
+		}
+	}
+	return names
 }
 
 // refs are the resources of the lines that are so; nil when there is none.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -18,6 +19,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/rogpeppe/go-internal/diff"
+	"golang.org/x/sys/unix"
 
 	"muster.internal"
 	"muster.internal/credential"
@@ -250,10 +252,24 @@ func contentDiff(ref resource.Ref, w host.Work) ([]byte, bool) {
 	if err != nil || len(want) > showBytes {
 		return nil, false
 	}
-	is, err := os.ReadFile(r.File.Path)
+	is, err := readToShow(r.File.Path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) || len(is) > showBytes || bytes.IndexByte(is, 0) >= 0 {
 		return nil, false
 	}
 	_, text, _ := bytes.Cut(diff.Diff(r.File.Path, is, r.File.Path+" (declared)", []byte(want)), []byte("\n")) // the first line names both again
 	return text, true
+}
+
+// readToShow reads a regular file, and of a long one more than is shown. Whatever
+// else is there may have no end, or wait for ever.
+func readToShow(name string) ([]byte, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if i, err := f.Stat(); err != nil || !i.Mode().IsRegular() {
+		return nil, cmp.Or(err, fs.ErrInvalid)
+	}
+	return io.ReadAll(io.LimitReader(f, showBytes+1))
 }

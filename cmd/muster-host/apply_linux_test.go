@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"muster.internal/resource"
 	"muster.internal/state"
 )
@@ -124,6 +126,36 @@ func TestApplyAdoptRestore(t *testing.T) {
 	}
 	b.expect("", exitFailed, "muster-host: file:DIR/theirs was found by this host, not adopted: there is no original of it\n", "restore", "DIR/theirs")
 	b.expect("", exitFailed, "muster-host: this host owns no file:DIR/other; `muster-host owned` lists what it does\n", "restore", "DIR/other")
+}
+
+// What is at a path and is no file is neither taken over as one nor read: a
+// device may have no end, and a FIFO waits for ever.
+func TestAdoptWhatIsNoFile(t *testing.T) {
+	for what, plant := range map[string]func(path string) error{
+		"directory": func(path string) error { return os.MkdirAll(path+"/full", 0o755) },
+		"symlink":   func(path string) error { return os.Symlink("/etc/hostname", path) },
+		"other": func(path string) error {
+			if os.Getuid() == 0 {
+				return unix.Mknod(path, unix.S_IFCHR|0o600, int(unix.Mkdev(1, 5))) // /dev/zero
+			}
+			return unix.Mkfifo(path, 0o600)
+		},
+	} {
+		b := newBench(t)
+		if err := plant(filepath.Join(b.dir, "theirs")); err != nil {
+			t.Fatal(err)
+		}
+		file := `resources: [{file: {path: DIR/theirs, content: "ours\n", OWNED}ADOPT}]`
+		code, text := b.run(strings.Replace(file, "ADOPT", "", 1), "apply", "-")
+		if code != exitIncomplete || !strings.Contains(text, "is not the host's") || strings.Contains(text, "+ours") {
+			t.Errorf("%s: %d %s", what, code, text)
+		}
+		want := fmt.Sprintf("failed   file:DIR/theirs: what is there is no file (its type is %s), so it cannot be taken over\n", what)
+		adopt := strings.Replace(file, "ADOPT", ", adopt: true", 1)
+		b.expect(adopt, exitFailed, want+"would be: failed (1 failed)\n", "apply", "-", "--dry-run")
+		b.expect(adopt, exitFailed, want+"outcome: failed (1 failed)\n", "apply", "-")
+		b.expect("", 0, "RESOURCE  ORIGIN  SINCE  GENERATION  ORIGINAL\n", "owned")
+	}
 }
 
 // A secret content is shown nowhere.

@@ -152,6 +152,9 @@ func (l *link) Lost() (lost bool, err error) {
 }
 
 func (l *link) Apply(d *resource.Declaration, trigger string) (r resource.Report, err error) {
+	if d.Confirm != "" { // a connection from before proves nothing: a firewall that takes no new one leaves it be
+		defer l.hangUp()
+	}
 	defer l.busy(muster.LinkBusyEvery, d.Generation)()
 	defer debug.FreeOSMemory() // the next one is minutes away
 	defer debug.SetGCPercent(debug.SetGCPercent(garbage))

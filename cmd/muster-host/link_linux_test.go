@@ -19,6 +19,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -51,6 +52,8 @@ type linkPlane struct {
 	profile     muster.Profile
 	asked       []string // path and how the caller proved who it is
 	polls       []muster.LinkPoll
+	from        []string // path and connection
+	onOwned     func()   // when it is asked for the mirror
 }
 
 func newLinkPlane(t *testing.T) *linkPlane {
@@ -112,6 +115,7 @@ func (p *linkPlane) serve(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	who := p.caller(r)
+	p.from = append(p.from, strings.TrimPrefix(r.URL.Path, "/v1/")+" from "+r.RemoteAddr)
 	p.asked = append(p.asked, strings.TrimPrefix(r.URL.Path, "/v1/")+" by "+who)
 	refuse := p.refusal
 	if refuse == nil && (who == "nobody" || who == "stranger" || who != "certificate" && strings.HasPrefix(r.URL.Path, "/v1/link/") && r.URL.Path != "/v1/link/certificate") {
@@ -135,6 +139,9 @@ func (p *linkPlane) serve(w http.ResponseWriter, r *http.Request) {
 	case "PUT /v1/link/owned":
 		p.owned = take[ownedList](r).Owned
 	case "GET /v1/link/owned":
+		if p.onOwned != nil {
+			p.onOwned()
+		}
 		json.NewEncoder(w).Encode(ownedList{p.owned})
 	case "PUT /v1/link/profile":
 		p.profile = take[muster.Profile](r)
@@ -407,6 +414,24 @@ func TestLinkLostStore(t *testing.T) {
 	}
 	if text, _ := os.ReadFile(filepath.Join(b.dir, "b")); string(text) != "theirs\n" {
 		t.Error("what somebody else made by now was touched")
+	}
+}
+
+// A declaration that is to be confirmed is not by a connection from before: that
+// may be all that a new firewall lets through.
+func TestLinkConfirmedAnew(t *testing.T) {
+	t.Parallel()
+	p, b := newLinkPlane(t), newBench(t)
+	b.start(p)
+	p.until("it polls", func() bool { return len(p.polls) > 0 })
+	p.declare(b, 1, "confirm: 1m\n"+strings.ReplaceAll(oneFile, "GENERATION", "one"))
+	p.reported(1, "declaration", resource.OutcomeChanged)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := slices.IndexFunc(p.from, func(s string) bool { return strings.HasPrefix(s, "link/report ") })
+	_, connection, _ := strings.Cut(p.from[at], " from ")
+	if slices.Contains(p.from[:at], "link/next from "+connection) {
+		t.Errorf("it is confirmed over the connection that brought it: %q", p.from)
 	}
 }
 

@@ -102,6 +102,8 @@ func (r *rollback) judge(ctx context.Context) (err error) {
 		if err := r.links(ctx); err != nil {
 			r.e.say("the installed version was not linked within %v, and neither can this one: %v", r.within, err)
 			verdict = host.OnTrial
+		} else if now, err := digestFile(filepath.Join(r.dir, provenFile)); err != nil || now != r.proven {
+			return err // the other one was linked at last, while this one tried to
 		}
 	}
 	switch {

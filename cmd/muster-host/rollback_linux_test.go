@@ -114,3 +114,29 @@ func TestRollbackWhileNobodyIsThere(t *testing.T) {
 		}
 	}
 }
+
+// A version that is linked at last, while the one before it looks whether it
+// could be, stays.
+func TestRollbackTooLate(t *testing.T) {
+	t.Parallel()
+	p, b := newLinkPlane(t), newBench(t)
+	r := b.start(p)
+	p.until("it polls", func() bool { return len(p.polls) > 0 })
+	r.stop()
+	program, proven := filepath.Join(b.dir, "muster-host"), filepath.Join(b.state, provenFile)
+	for path, text := range map[string]string{program: "two", proven: "one"} {
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.mu.Lock()
+	p.onOwned = func() { os.WriteFile(proven, []byte("two"), 0o755) }
+	p.mu.Unlock()
+	code, out := b.run("", "rollback", "--program", program, "--within", "0s")
+	if is, _ := os.ReadFile(program); code != 0 || string(is) != "two" {
+		t.Errorf("status %d, %q is installed: %s", code, is, out)
+	}
+	if _, err := os.Lstat(filepath.Join(b.state, rolledBackFile)); err == nil {
+		t.Error("it is said to have been rolled back")
+	}
+}
