@@ -24,8 +24,8 @@ func checkDeclaration(d resource.Declaration) (resource.Declaration, error) {
 		}
 		return d, p
 	}
-	if local := d.LocalOnly(); len(local) > 0 {
-		return d, muster.Invalid("resources", "%s may not be declared from afar: actions, and files with a source, come to a machine with a bundle, or with a file and muster-host apply", local[0])
+	if err := d.CheckRemote(); err != nil {
+		return d, muster.Invalid("resources", "%v", err)
 	}
 	if err := d.CheckWhole(); err != nil {
 		return d, muster.Invalid("resources", "%v", err)

@@ -245,6 +245,14 @@ func (d *Declaration) LocalOnly() []Ref {
 	return all
 }
 
+// CheckRemote refuses what may not come over the link.
+func (d *Declaration) CheckRemote() error {
+	if local := d.LocalOnly(); len(local) > 0 {
+		return fmt.Errorf("%s may not be declared from afar: actions, and files with a source, come to a machine with a bundle, or with a file and muster-host apply", local[0])
+	}
+	return nil
+}
+
 // ConfirmWithin is Confirm as a time, and zero without.
 func (d *Declaration) ConfirmWithin() time.Duration {
 	t, _ := time.ParseDuration(d.Confirm) // it was checked when it was parsed

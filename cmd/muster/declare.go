@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -83,7 +84,7 @@ func (a *app) readDeclaration(file string) (resource.Declaration, error) {
 	}
 	d, err := resource.Parse(file, text)
 	if err == nil {
-		if err = d.CheckWhole(); err != nil {
+		if err = errors.Join(d.CheckWhole(), d.CheckRemote()); err != nil {
 			err = fmt.Errorf("%s: %w", file, err)
 		}
 	}
@@ -201,7 +202,7 @@ func (a *app) drawDifference(w io.Writer, changes []declarationChange) {
 		case "removed":
 			fmt.Fprintln(w, a.paint(red, "- "+said(string(c.Ref))))
 		default:
-			fmt.Fprintf(w, "  %s\n", dash(string(c.Ref)))
+			fmt.Fprintf(w, "  %s\n", first(said(string(c.Ref)), "the whole"))
 		}
 		for _, f := range c.Fields {
 			a.drawLines(w, red, "-", f.Field, f.Is)
@@ -362,10 +363,11 @@ func (a *app) drawReport(w io.Writer, r resource.Report) {
 		}
 		why := said(l.Reason)
 		switch {
+		case why != "":
 		case l.Fought:
-			why = strings.TrimSpace("somebody else changes it back, again and again. " + why)
+			why = "somebody else changes it back, again and again"
 		case l.Drift:
-			why = strings.TrimSpace("it had been changed by somebody else. " + why)
+			why = "it had been changed by somebody else"
 		}
 		rows = append(rows, []string{said(string(l.Ref)), said(string(l.Outcome)), dash(l.Did), dash(why)})
 	}
@@ -397,6 +399,9 @@ adopted, and what it found as declared. Nothing else on the machine is touched.`
 				rows := make([][]string, len(o.Owned))
 				for i, x := range o.Owned {
 					rows[i] = []string{said(string(x.Ref)), said(x.OriginText()), a.ago(&x.Since), fmt.Sprint(x.Generation), said(string(x.Removal())), dash(x.Original)}
+					if x.Local { // made by a person with a file: no declaration is to miss it
+						rows[i][3], rows[i][4] = "local", "stay"
+					}
 				}
 				grid(w, []string{"RESOURCE", "ORIGIN", "SINCE", "GENERATION", "WHEN NO LONGER DECLARED", "ORIGINAL"}, rows)
 			})

@@ -82,7 +82,11 @@ func (a *app) complain(err error) {
 		a.complainJSON(err)
 		return
 	}
-	say := func(kind, s string) { fmt.Fprintf(a.stderr, "muster: %s: %s\n", kind, said(s)) }
+	say := func(kind, s string) {
+		for line := range strings.Lines(s) {
+			fmt.Fprintf(a.stderr, "muster: %s: %s\n", kind, said(strings.TrimSuffix(line, "\n")))
+		}
+	}
 	var p *muster.Problem
 	switch {
 	case errors.As(err, &p):

@@ -13,8 +13,8 @@ func (m *memory) Declare(_ context.Context, id string, d resource.Declaration) (
 	if _, err := m.node(id); err != nil {
 		return muster.NodeDeclaration{}, err
 	}
-	if a := d.LocalOnly(); len(a) > 0 {
-		return muster.NodeDeclaration{}, muster.Invalid("resources", "%s may not be declared from afar", a[0])
+	if err := d.CheckRemote(); err != nil {
+		return muster.NodeDeclaration{}, muster.Invalid("resources", "%v", err)
 	}
 	d = d.Redacted()
 	was := m.told[id]

@@ -58,7 +58,7 @@ func hardware(ctx context.Context, f muster.Fleet, ref string) (muster.Machine, 
 	uuid, _ := muster.ParseUUID(ref)
 	var found []muster.Machine
 	for _, m := range ms {
-		if m.ID == low || len(low) >= 8 && strings.HasPrefix(m.ID, low) || uuid != "" && muster.SameUUID(m.UUID, uuid) ||
+		if m.ID == low || len(low) >= 8 && strings.HasPrefix(m.ID, low) || uuid != "" && muster.SameUUID(m.UUID, uuid) || len(low) >= 8 && strings.HasPrefix(m.UUID, low) ||
 			low != "" && strings.ToLower(m.Serial) == low || mac != "" && (m.BootMAC == mac || slices.Contains(m.MACs, mac)) {
 			found = append(found, m)
 		}

@@ -57,11 +57,12 @@ func (a *app) nodeShow() *cobra.Command {
 }
 
 func (a *app) drawNode(w io.Writer, d muster.NodeDetail) {
-	a.fields(w, "node", d.ID, "machine", d.ServerUUID, "host", said(d.Hostname), "serial", said(d.Serial),
-		"policy", said(string(d.Policy)), "state", said(string(d.State)), "made", a.ago(&d.CreatedAt), "seen", a.ago(d.LastSeen), "link", a.linked(d.Link))
+	holds, version := "", ""
 	if d.Link != nil {
-		a.fields(w, "holds", fmt.Sprintf("generation %d", d.Link.Holds), "host", said(d.Link.Version))
+		holds, version = fmt.Sprintf("generation %d", d.Link.Holds), said(d.Link.Version)
 	}
+	a.fields(w, "node", d.ID, "machine", d.ServerUUID, "host", said(d.Hostname), "serial", said(d.Serial),
+		"policy", said(string(d.Policy)), "state", said(string(d.State)), "made", a.ago(&d.CreatedAt), "seen", a.ago(d.LastSeen), "link", a.linked(d.Link), "holds", holds, "version", version)
 	for _, o := range d.Orders {
 		told := "and was not told yet"
 		if o.ToldAt != nil {
