@@ -6,5 +6,7 @@ var Build = "unknown"
 // Capability is what a program can do, as one number that only grows; peers
 // compare it instead of versions.
 //
-//	1  first life: netboot, boot bus, setup, claim door, refresh, heartbeat
-const Capability = 1
+//	1  first life: netboot, boot bus, setup, claim door, refresh, heartbeat; and
+//	   the link: declarations of six kinds, reports, orders
+//	2  what a host does not know of a declaration fails alone, and the rest applies
+const Capability = 2

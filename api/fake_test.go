@@ -127,6 +127,9 @@ func full(v reflect.Value, n *int, depth int) {
 		v.SetMapIndex(k, e)
 	case reflect.Struct:
 		for i := range v.NumField() {
+			if v.Type().Field(i).Tag.Get("json") == "-" {
+				continue
+			}
 			full(v.Field(i), n, depth+1)
 		}
 	}

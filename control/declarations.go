@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -38,9 +39,31 @@ func (s session) Declare(ctx context.Context, nodeID string, d resource.Declarat
 	if err != nil {
 		return muster.NodeDeclaration{}, err
 	}
+	node, err := s.Node(ctx, nodeID)
+	if err != nil {
+		return muster.NodeDeclaration{}, err
+	}
+	if err := tooOld(node.Node, d); err != nil {
+		return muster.NodeDeclaration{}, err
+	}
 	n, err := s.store.Declare(ctx, s.now(), s.by, nodeID, d)
 	n.Declaration = n.Declaration.Redacted()
 	return n, err
+}
+
+// tooOld refuses what the host of a node would not know. Of a node that was
+// never linked nobody knows which host it will have.
+func tooOld(n muster.Node, d resource.Declaration) error {
+	if n.Link == nil {
+		return nil
+	}
+	beyond := d.Beyond(n.Link.Capability)
+	if len(beyond) == 0 {
+		return nil
+	}
+	p := muster.Problemf(muster.CodeConflict, "the host of node %s, muster-host %s (capability %d), is too old for this declaration: it does not know %s. Update muster-host on it first, by declaring its package, for one", n.ID, n.Link.Version, n.Link.Capability, beyond[0])
+	p.State = fmt.Sprintf("capability %d", n.Link.Capability)
+	return p
 }
 
 func (s session) Declaration(ctx context.Context, nodeID string) (muster.NodeDeclaration, error) {

@@ -78,7 +78,7 @@ func (p *place) declare(node, motd string) muster.NodeDeclaration {
 }
 
 func (h *hosted) next(p *place, holds int64) (muster.LinkAnswer, error) {
-	return h.c.LinkNext(p.Context(), muster.LinkPoll{Holds: holds, Version: "1", Capability: 1, BootID: "b"})
+	return h.c.LinkNext(p.Context(), muster.LinkPoll{Holds: holds, Version: "1", Capability: muster.Capability, BootID: "b"})
 }
 
 // TestLink: over TLS, with certificates, from the first key to the revocation.
@@ -255,7 +255,7 @@ func TestLinkAway(t *testing.T) {
 		h := p.host(1)
 		poll := func() {
 			t.Helper()
-			a, err := h.c.LinkNext(p.Context(), muster.LinkPoll{Version: "1", Capability: 1, BootID: "b", Busy: true})
+			a, err := h.c.LinkNext(p.Context(), muster.LinkPoll{Version: "1", Capability: muster.Capability, BootID: "b", Busy: true})
 			if err != nil || a.Generation != 0 || a.Declaration != nil {
 				p.Fatalf("%+v, %v", a, err)
 			}
@@ -380,4 +380,25 @@ func (p *place) lapses(h *hosted) {
 	h.take(p, cert)
 	_, err = h.c.LinkOwned(p.Context())
 	p.ok(err)
+}
+
+// TestTooOld: what the host of a node would not know is refused before it is
+// told, and what it would is not.
+func TestTooOld(t *testing.T) {
+	engines(t, func(p *place) {
+		h := p.host(1)
+		p.declare(h.node, "before it ever was linked")
+		_, err := h.c.LinkNext(p.Context(), muster.LinkPoll{Version: "0.9", BootID: "b"})
+		p.ok(err)
+		_, err = p.full.Declare(p.Context(), h.node, told(p, "two"))
+		p.refused(err, muster.CodeConflict)
+		if !strings.Contains(err.Error(), "muster-host 0.9 (capability 0)") || !strings.Contains(err.Error(), "file:/etc/motd") {
+			p.Error(err)
+		}
+		_, err = h.next(p, 0)
+		p.ok(err)
+		if n := p.declare(h.node, "two"); n.Generation != 2 {
+			p.Errorf("%+v", n)
+		}
+	})
 }

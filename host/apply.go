@@ -148,8 +148,8 @@ func (a *applying) all() error {
 func (a *applying) declaredDirectories() map[string]bool {
 	dirs := map[string]bool{}
 	for i := range a.Declaration.Resources {
-		if d := a.Declaration.Resources[i].Directory; d != nil {
-			dirs[d.Path] = true
+		if ref := a.Declaration.Resources[i].Ref(); ref.Kind() == resource.KindDirectory {
+			dirs[ref.Key()] = true
 		}
 	}
 	return dirs
@@ -188,7 +188,7 @@ func (a *applying) intend() error {
 	}
 	for i := range a.Declaration.Resources {
 		r := &a.Declaration.Resources[i]
-		if r.Ref() == self {
+		if r.Ref() == self || r.Unread != nil {
 			continue
 		}
 		o, known := a.ledger.Get(r.Ref())
@@ -294,8 +294,12 @@ func (a *applying) removeUndeclared() error {
 		}
 		return strings.Compare(y.Ref.Key(), x.Ref.Key()) // what is deeper first
 	})
-	went := map[resource.Ref]bool{}
+	went, unclear := map[resource.Ref]bool{}, a.Declaration.Unclear()
 	for _, o := range gone {
+		if unclear != "" {
+			a.report.Lines = append(a.report.Lines, resource.Line{Ref: o.Ref, Outcome: resource.OutcomeKept, Reason: fmt.Sprintf("it is declared no longer, but %s may stand for it, which this version of muster-host does not know; it is looked at again by one that does", unclear)})
+			continue
+		}
 		if in, holds := held(o, all, went); holds {
 			a.report.Lines = append(a.report.Lines, resource.Line{Ref: o.Ref, Outcome: resource.OutcomeOK, Reason: fmt.Sprintf("it goes once %s, which is in it, is the host's no longer", in)})
 			continue

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -551,5 +552,39 @@ func TestItself(t *testing.T) {
 	line := Remove(resource.Owned{Ref: self, Origin: resource.OriginCreated, Applied: resource.State{resource.FieldRunning: "yes"}}, m, false)
 	if line.Outcome != resource.OutcomeOK || line.Did != "forgotten" {
 		t.Errorf("%+v", line)
+	}
+}
+
+// What a newer control plane declares and this version does not know fails
+// alone. What depends on it is not tried, and what it may stand for stays.
+func TestApplyUnread(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		want []string
+	}{
+		{`{"resources":[{"file":{"path":"/a","acl":1}},{"service":{"name":"s"},"after":["file:/a"]},{"package":{"name":"p"}}]}`,
+			[]string{"changed file:/b removed", "failed file:/a", "unknown service:s.service", "changed package:p created"}},
+		{`{"resources":[{"directory":{"path":"/d","acl":1}},{"file":{"path":"/d/x"}},{"file":{"path":"/a"}}]}`,
+			[]string{"changed file:/b removed", "failed directory:/d", "unknown file:/d/x", "ok file:/a"}},
+		{`{"resources":[{"link":{"path":"/b"}},{"file":{"path":"/c"}},{"file":{"path":"/e"},"after":["link:/b"]}]}`,
+			[]string{"kept file:/b", "kept file:/a", "failed link:/b", "changed file:/c created", "unknown file:/e"}},
+	} {
+		m := newFake()
+		l := newLedger(m.plug)
+		apply(t, m, l, `{"resources":[{"file":{"path":"/a"}},{"file":{"path":"/b"}}]}`)
+		var d resource.Declaration
+		if err := errors.Join(json.Unmarshal([]byte(c.text), &d), d.Check()); err != nil {
+			t.Fatal(err)
+		}
+		r := apply(t, m, l, `{"resources":[]}`, func(w *Work) { w.Declaration = &d })
+		expect(t, r, resource.OutcomeFailed, c.want...)
+		for _, line := range r.Lines {
+			if line.Outcome == resource.OutcomeFailed && !strings.Contains(line.Reason, "this version of muster-host does not know") {
+				t.Errorf("%+v", line)
+			}
+		}
+		if m.there["file:/a"] == nil || l.now["file:/a"].Origin != resource.OriginCreated {
+			t.Errorf("after %s it holds %v", c.text, m.there)
+		}
 	}
 }

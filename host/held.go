@@ -59,7 +59,8 @@ func (t *Trial) Left(now Moment) time.Duration {
 // Accept is what is held once d has come over the link. It refuses what no
 // control plane that is in its right mind sends: what is older than what was
 // accepted, what has the same number and says something else, what cannot be
-// applied, and what comes with a bundle or a file alone.
+// applied, and what comes with a bundle or a file alone. A resource that this
+// version cannot read is accepted with the rest.
 func (h Held) Accept(d resource.Declaration, now Moment) (Held, error) {
 	refuse := func(format string, args ...any) (Held, error) {
 		return h, fmt.Errorf("declaration %d is refused: %s", d.Generation, fmt.Sprintf(format, args...))
@@ -81,7 +82,7 @@ func (h Held) Accept(d resource.Declaration, now Moment) (Held, error) {
 	case len(d.LocalOnly()) > 0:
 		return refuse("it has %s, which never comes over the link", d.LocalOnly()[0])
 	}
-	if d, err = resource.Parse(fmt.Sprintf("declaration %d", d.Generation), text); err != nil {
+	if err := d.Check(); err != nil {
 		return refuse("%v", err)
 	}
 	next := Held{Newest: d.Generation, Digest: digest, Declaration: &d}

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -343,6 +344,10 @@ func TestAccept(t *testing.T) {
 	source.Resources = append(source.Resources, resource.Resource{File: &resource.File{Path: "/x", Source: "x"}})
 	broken := declares(6, "")
 	broken.Resources[0].File.Path = "relative"
+	unread := new(resource.Declaration)
+	if err := json.Unmarshal([]byte(`{"generation":6,"resources":[{"user":{"name":"x"}}]}`), unread); err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		d    *resource.Declaration
 		want string // of the refusal
@@ -356,7 +361,8 @@ func TestAccept(t *testing.T) {
 		"an action":     {action, "action:x", 5},
 		"a source":      {source, "file:/x", 5},
 		"not valid":     {broken, "file.path", 5},
-		"of a new kind": {&resource.Declaration{Generation: 6, Resources: []resource.Resource{{}}}, "must be one of", 5},
+		"of no kind":    {&resource.Declaration{Generation: 6, Resources: []resource.Resource{{}}}, "must be one of", 5},
+		"of a new kind": {unread, "", 6},
 	} {
 		got, err := h.Accept(*c.d, Moment{})
 		if got.Newest != c.held || (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {

@@ -21,6 +21,9 @@ var self = resource.NewRef(resource.KindService, "muster-host.service")
 
 // one makes one resource as declared. The error is the ledger's.
 func (a *applying) one(r *resource.Resource, dirs map[string]bool) (resource.Line, error) {
+	if r.Unread != nil {
+		return failed("this version of muster-host does not know %s; update it", r.Unread.Why), nil
+	}
 	if on, is := a.blocked(r, dirs); is {
 		return unknown("not tried: it depends on %s, which did not work", on), nil
 	}

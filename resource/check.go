@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"errors"
 	"fmt"
 	"path"
 	"regexp"
@@ -37,7 +38,10 @@ func (s shape) fits(word string) bool { return len(word) <= s.most && s.letters.
 // A finding is what is wrong with one field.
 type finding func(field, format string, args ...any)
 
-// check looks at the whole and puts names in their full form.
+// Check says everything that is wrong with a declaration that was not parsed
+// but decoded, and puts names in their full form. What is unread is not looked at.
+func (d *Declaration) Check() error { return errors.Join(d.check()...) }
+
 func (d *Declaration) check() (errs []error) {
 	at := ""
 	found := func(field, format string, args ...any) {
@@ -58,13 +62,13 @@ func (d *Declaration) check() (errs []error) {
 	paths := d.paths()
 	for i := range d.Resources {
 		r := &d.Resources[i]
-		if kinds := r.kinds(); kinds != 1 {
+		if kinds := r.kinds(); kinds != 1 && r.Unread == nil {
 			at = d.place(i) + ": "
 			found("kind", "it must be one of file, directory, package, service, container and action, and is %d of them", kinds)
 			continue
 		}
-		if r.Service != nil && r.Service.Name != "" && !strings.Contains(r.Service.Name, ".") {
-			r.Service.Name += ".service"
+		if r.Service != nil {
+			r.Service.Name = unitOf(r.Service.Name)
 		}
 		at = d.place(i) + ": "
 		r.check(d.Values, found)
@@ -98,13 +102,18 @@ func keyField(k Kind) string {
 	return string(k) + ".name"
 }
 
+// unitOf is the full name of a unit.
+func unitOf(name string) string {
+	if name == "" || strings.Contains(name, ".") {
+		return name
+	}
+	return name + ".service"
+}
+
 // Path is where it is in the file system, if it is there.
 func (r *Resource) Path() string {
-	switch {
-	case r.File != nil:
-		return r.File.Path
-	case r.Directory != nil:
-		return r.Directory.Path
+	if k := r.Kind(); k == KindFile || k == KindDirectory {
+		return r.Ref().Key()
 	}
 	return ""
 }
@@ -112,18 +121,19 @@ func (r *Resource) Path() string {
 // checkRefs sees that what it depends on comes before it.
 func (d *Declaration) checkRefs(field string, refs []Ref, i int, earlier map[Ref]int, found finding) {
 	for k, ref := range refs {
-		if kind, name := ref.Kind(), ref.Key(); kind == KindService && name != "" && !strings.Contains(name, ".") {
-			ref = NewRef(kind, name+".service")
+		if ref.Kind() == KindService {
+			ref = NewRef(KindService, unitOf(ref.Key()))
 			refs[k] = ref
 		}
-		if err := ref.valid(); err != nil {
+		if _, is := earlier[ref]; is {
+			continue
+		}
+		if d.Find(ref) != nil {
+			found(field, "%s comes later; put it first", ref)
+		} else if err := ref.valid(); err != nil {
 			found(field, "%v", err)
-		} else if _, is := earlier[ref]; !is {
-			if d.Find(ref) == nil {
-				found(field, "there is no %s in this declaration", ref)
-			} else {
-				found(field, "%s comes later; put it first", ref)
-			}
+		} else {
+			found(field, "there is no %s in this declaration", ref)
 		}
 	}
 }
@@ -150,7 +160,7 @@ func (d *Declaration) checkPlace(i int, paths map[string]int, found finding) {
 		k, declared := paths[dir]
 		switch {
 		case !declared:
-		case d.Resources[k].File != nil:
+		case d.Resources[k].Kind() == KindFile:
 			found(keyField(d.Resources[i].Kind()), "it is inside of %s, which resource %d makes a file", dir, k+1)
 		case k > i:
 			found(keyField(d.Resources[i].Kind()), "its directory %s comes later, as resource %d; put it first", dir, k+1)

@@ -20,8 +20,9 @@ const (
 	maxConfirm   = time.Hour
 )
 
-// Parse reads a declaration, JSON or YAML, and checks the whole of it. Every
-// error names the source, the resource and the field; all of them are said.
+// Parse reads a declaration that a person wrote, JSON or YAML, and checks the
+// whole of it; nothing in it may be unknown. Every error names the source, the
+// resource and the field; all of them are said.
 func Parse(source string, text []byte) (Declaration, error) {
 	d, errs := decode(text)
 	if len(errs) == 0 {
@@ -47,7 +48,7 @@ func decode(text []byte) (Declaration, []error) {
 	if err != nil {
 		return Declaration{}, []error{err}
 	}
-	return decodeJSON(text)
+	return decodeJSON(text, false)
 }
 
 // JSON is an object that people wrote, JSON or YAML, as JSON.
@@ -70,8 +71,9 @@ func JSON(text []byte) ([]byte, error) {
 }
 
 // decodeJSON reads one resource after the other, so that an error can name its
-// place and a long declaration is never in memory twice.
-func decodeJSON(text []byte) (d Declaration, errs []error) {
+// place and a long declaration is never in memory twice. With newer, what the
+// program that wrote it may know and this one does not is no error.
+func decodeJSON(text []byte, newer bool) (d Declaration, errs []error) {
 	in := json.NewDecoder(bytes.NewReader(text))
 	in.DisallowUnknownFields()
 	if _, err := in.Token(); err != nil { // the opening brace
@@ -96,8 +98,12 @@ func decodeJSON(text []byte) (d Declaration, errs []error) {
 		case "values":
 			err = in.Decode(&d.Values)
 		case "resources":
-			errs, err = decodeResources(in, &d)
+			errs, err = decodeResources(in, text, &d, newer)
 		default:
+			if newer {
+				err = in.Decode(new(json.RawMessage))
+				break
+			}
 			return d, []error{fmt.Errorf("it has an unknown field %q; there is generation, confirm, values and resources", field)}
 		}
 		if err != nil {
@@ -116,9 +122,9 @@ func decodeJSON(text []byte) (d Declaration, errs []error) {
 	return d, errs
 }
 
-// decodeResources collects what is wrong with each; the second error means that
-// reading cannot go on.
-func decodeResources(in *json.Decoder, d *Declaration) (errs []error, err error) {
+// decodeResources collects what is wrong with each or, with newer, keeps it
+// unread; the second error means that reading cannot go on.
+func decodeResources(in *json.Decoder, text []byte, d *Declaration, newer bool) (errs []error, err error) {
 	if t, err := in.Token(); err != nil {
 		return nil, err
 	} else if t != json.Delim('[') {
@@ -130,6 +136,7 @@ func decodeResources(in *json.Decoder, d *Declaration) (errs []error, err error)
 			return errs, fmt.Errorf("there are more than %d", MaxResources)
 		}
 		var r Resource
+		from := in.InputOffset()
 		err := in.Decode(&r)
 		d.Resources = append(d.Resources, r)
 		var syntax *json.SyntaxError
@@ -137,6 +144,8 @@ func decodeResources(in *json.Decoder, d *Declaration) (errs []error, err error)
 		case err == nil:
 		case errors.As(err, &syntax) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF):
 			return errs, err
+		case newer:
+			d.Resources[len(d.Resources)-1] = notRead(bytes.TrimLeft(text[from:in.InputOffset()], ", \t\r\n"), len(d.Resources), err)
 		default:
 			errs = append(errs, fmt.Errorf("%s: %w", d.place(len(d.Resources)-1), forPeople(err)))
 		}
@@ -174,7 +183,8 @@ func forPeople(err error) error {
 		if what == "" {
 			what = map[bool]string{true: "a list", false: "an object"}[strings.HasPrefix(t.Type.String(), "[]")]
 		}
-		return fmt.Errorf("%s: must be %s, not a %s", strings.TrimPrefix(t.Field, "."), what, t.Value)
+		field := strings.TrimPrefix(t.Field, ".") + ": "
+		return fmt.Errorf("%smust be %s, not a %s", strings.TrimPrefix(field, ": "), what, t.Value)
 	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
 		return errors.New("it ends too early")
 	}

@@ -1,6 +1,7 @@
 package resource
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"regexp"
@@ -10,7 +11,8 @@ import (
 // Redacted is the declaration as it is shown: in place of what may be secret
 // stands its hash, so that two can still be compared. That is the content or
 // template of a secret file, the values that such a template uses, and what
-// containers have in their environment.
+// containers have in their environment. Of what this version cannot read only
+// the name is shown.
 func (d Declaration) Redacted() Declaration {
 	secret := d.secretValues()
 	d.Resources, d.Values = slices.Clone(d.Resources), maps.Clone(d.Values)
@@ -19,6 +21,11 @@ func (d Declaration) Redacted() Declaration {
 	}
 	for i := range d.Resources {
 		r := &d.Resources[i]
+		if r.Unread != nil { // nobody knows what of it is secret
+			u := *r.Unread
+			u.Text, _ = json.Marshal(map[string]Ref{"unread": u.Ref})
+			r.Unread = &u
+		}
 		if r.Hides() {
 			f := *r.File
 			f.Content, f.Template = hidden(f.Content), hidden(f.Template)

@@ -29,6 +29,10 @@ const (
 // Kinds are all of them.
 var Kinds = []Kind{KindFile, KindDirectory, KindPackage, KindService, KindContainer, KindAction}
 
+// since is the capability (muster.Capability) of the first hosts that know a
+// kind. A new kind comes with a new capability.
+var since = map[Kind]int{KindFile: 1, KindDirectory: 1, KindPackage: 1, KindService: 1, KindContainer: 1, KindAction: 1}
+
 // A Ref names a resource on its machine: "file:/etc/motd", "package:chrony".
 type Ref string
 
@@ -85,6 +89,9 @@ type Resource struct {
 	// After are earlier resources that must have worked before this is tried.
 	// A path always comes after the declared directories it is in.
 	After []Ref `json:"after,omitempty"`
+
+	// Unread is there instead of a kind: this version cannot read it.
+	Unread *Unread `json:"-"`
 }
 
 // A Resolution is a person's word on a conflict.
@@ -171,7 +178,8 @@ type Action struct {
 	Timeout string   `json:"timeout,omitempty"` // "5m" when absent
 }
 
-// Kind is which of the six it is; empty when it is none.
+// Kind is which of the six it is; empty when it is none, another word when this
+// version cannot read it.
 func (r *Resource) Kind() Kind {
 	switch {
 	case r.File != nil:
@@ -186,6 +194,8 @@ func (r *Resource) Kind() Kind {
 		return KindContainer
 	case r.Action != nil:
 		return KindAction
+	case r.Unread != nil:
+		return r.Unread.Ref.Kind()
 	}
 	return ""
 }
@@ -206,6 +216,8 @@ func (r *Resource) Ref() Ref {
 		key = r.Container.Name
 	case r.Action != nil:
 		key = r.Action.Name
+	case r.Unread != nil:
+		return r.Unread.Ref
 	}
 	return NewRef(r.Kind(), key)
 }
@@ -238,7 +250,18 @@ func (d *Declaration) Find(ref Ref) *Resource {
 func (d *Declaration) LocalOnly() []Ref {
 	var all []Ref
 	for i := range d.Resources {
-		if r := &d.Resources[i]; r.Action != nil || r.File != nil && r.File.Source != "" {
+		if r := &d.Resources[i]; r.Kind() == KindAction || r.File != nil && r.File.Source != "" {
+			all = append(all, r.Ref())
+		}
+	}
+	return all
+}
+
+// Beyond is what a host of that capability does not know.
+func (d *Declaration) Beyond(capability int) []Ref {
+	var all []Ref
+	for i := range d.Resources {
+		if r := &d.Resources[i]; since[r.Kind()] > capability {
 			all = append(all, r.Ref())
 		}
 	}
