@@ -54,7 +54,7 @@ func (d *Declaration) check() (errs []error) {
 		checkDuration(d.Confirm, maxConfirm, "confirm", found)
 	}
 	for name := range d.Values {
-		if !valueName.fits(name) || slices.Contains(FactNames, name) {
+		if !valueName.fits(name) || slices.Contains(factNames, name) {
 			found("values", "%q cannot be a name: small letters, digits, dots and underlines, and none of the facts", name)
 		}
 	}

@@ -41,7 +41,7 @@ func TestDeclarationsPage(t *testing.T) {
 			t.Errorf("%s lacks the row %s |", declarationsPage, row)
 		}
 	}
-	if facts := "`" + strings.Join(FactNames, "`, `") + "`"; !strings.Contains(strings.ReplaceAll(page, "\n", " "), facts) {
+	if facts := "`" + strings.Join(factNames, "`, `") + "`"; !strings.Contains(strings.ReplaceAll(page, "\n", " "), facts) {
 		t.Errorf("%s lacks the facts %s", declarationsPage, facts)
 	}
 	for _, v := range []any{Declaration{}, Resource{}, File{}, Directory{}, Package{}, Service{}, Container{}, Mount{}, Port{}, Action{}} {

@@ -181,7 +181,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		names := map[string]string{}
-		for _, n := range FactNames {
+		for _, n := range factNames {
 			names[n] = n
 		}
 		for n, v := range d.Values {

@@ -140,10 +140,10 @@ func TestContainerState(t *testing.T) {
 		"nginx": "nginx:latest", "docker.io/a/b:1": "a/b:1", "r:5000/a": "r:5000/a:latest", "localhost/a": "localhost/a:latest",
 		"nginx@sha256:12": "nginx@sha256:12", "docker.io/library/": "library/:latest", "sha256:12": "sha256:12",
 	} {
-		if got := ImageName(name); got != want {
+		if got := imageName(name); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
 		}
-		if again := ImageName(want); again != want {
+		if again := imageName(want); again != want {
 			t.Errorf("%s becomes %s", want, again)
 		}
 	}

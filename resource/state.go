@@ -144,7 +144,7 @@ func (c *Container) State(running bool) State {
 	}
 	mounts := slices.SortedFunc(slices.Values(c.Mounts), func(a, b Mount) int { return strings.Compare(a.Target, b.Target) })
 	return State{
-		FieldImage: ImageName(c.Image), FieldCommand: list(c.Command), FieldEnvironment: EnvironmentHash(c.Environment),
+		FieldImage: imageName(c.Image), FieldCommand: list(c.Command), FieldEnvironment: environmentHash(c.Environment),
 		FieldMounts: list(mounts), FieldPorts: list(c.ports()), FieldNetwork: network,
 		FieldRestart: restart, FieldRunning: YesNo(running),
 	}
@@ -163,9 +163,9 @@ func (c *Container) ports() []Port {
 	return all
 }
 
-// ImageName spells the name of an image as people do, with its tag: runtimes
+// imageName spells the name of an image as people do, with its tag: runtimes
 // add where it comes from, each in its own way.
-func ImageName(name string) string {
+func imageName(name string) string {
 	for _, where := range []string{"docker.io/library/", "index.docker.io/library/", "docker.io/", "index.docker.io/"} {
 		if rest, is := strings.CutPrefix(name, where); is && rest != "" {
 			name = rest
@@ -178,8 +178,8 @@ func ImageName(name string) string {
 	return name
 }
 
-// EnvironmentHash is how a container's environment appears in a state.
-func EnvironmentHash(env map[string]string) string {
+// environmentHash is how a container's environment appears in a state.
+func environmentHash(env map[string]string) string {
 	if len(env) == 0 {
 		return ""
 	}

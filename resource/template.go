@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// FactNames are the node's facts that a template can use. A declaration's own
+// factNames are the node's facts that a template can use. A declaration's own
 // values come beside them.
-var FactNames = []string{"address", "arch", "firmware", "hostname", "kernel", "node_id", "os", "os_version", "server_uuid"}
+var factNames = []string{"address", "arch", "firmware", "hostname", "kernel", "node_id", "os", "os_version", "server_uuid"}
 
 // Text is the file's content, with names put in. A template knows names and
 // nothing else, no conditions and no loops: what differs between machines in
@@ -35,7 +35,7 @@ func (f *File) Text(names map[string]string) (string, error) {
 
 // checkTemplate tells whether every name in it is a fact or one of the values.
 func checkTemplate(template string, values map[string]string) error {
-	known := append(slices.Sorted(maps.Keys(values)), FactNames...)
+	known := append(slices.Sorted(maps.Keys(values)), factNames...)
 	return eachTag(template, func(string) {}, func(name string) error {
 		if !slices.Contains(known, name) {
 			return unknownName(name, known)

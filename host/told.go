@@ -1,0 +1,67 @@
+package host
+
+import (
+	"fmt"
+
+	"muster.internal"
+	"muster.internal/resource"
+)
+
+// declared takes a declaration in and applies it.
+func (n *node) declared(d resource.Declaration) {
+	h, err := n.held.Accept(d, n.l.Moment())
+	if err == nil && h.Newest == n.held.Newest {
+		return // doubled on its way
+	}
+	if err == nil {
+		err = n.hold(h)
+	}
+	if err != nil {
+		n.refuse(d.Generation, err)
+		return
+	}
+	n.trigger, n.askAt, n.refused = triggerDeclaration, 0, ""
+}
+
+// refuse reports a declaration that is not applied, once.
+func (n *node) refuse(generation int64, why error) {
+	if n.refused == why.Error() {
+		return
+	}
+	n.refused = why.Error()
+	n.l.Say(n.refused)
+	r := n.undone(resource.Report{Generation: generation, Trigger: triggerDeclaration}, n.refused)
+	n.report = &r
+}
+
+// undone is the report of what was not applied to its end, with a line that says
+// why: a disk that is full is known elsewhere, too.
+func (n *node) undone(r resource.Report, why string) resource.Report {
+	r.Finished, r.Version, r.Outcome = n.l.Moment().Wall, muster.Build, resource.OutcomeFailed
+	if r.Started.IsZero() {
+		r.Started = r.Finished
+	}
+	r.Lines = append(r.Lines, resource.Line{Ref: "declaration", Outcome: resource.OutcomeFailed, Reason: why})
+	return r
+}
+
+// order does what a verb says; one that it does not know is a newer control
+// plane's.
+func (n *node) order(v muster.LinkVerb) {
+	switch v {
+	case muster.LinkReportNow:
+		n.trigger = resource.TriggerAsked
+	case muster.LinkRekey:
+		n.rekey = true
+	case muster.LinkRetire:
+		if err := n.hold(n.held.Retired()); err != nil {
+			n.l.Say(err.Error())
+			return
+		}
+		n.trigger = resource.TriggerRetire
+	default:
+		n.l.Say(fmt.Sprintf("the control plane asks for %q, which this version does not know", v))
+		return
+	}
+	n.askAt = min(n.askAt, n.l.Moment().Up+verbPause)
+}
