@@ -1,10 +1,12 @@
 // Package linux is the host's hands on a Linux machine: it reads sysfs and
 // superblocks, sets the clock, brings up the network, builds and imports pools,
-// and does what the first process of an initrd has to do.
+// does what the first process of an initrd has to do, and makes files, packages,
+// services and containers as they are declared.
 //
 // It decides nothing: what is done, and whether it may be, is package host's to
-// say. It must never write to a disk outside Wipe, Create and what those are
-// given, and never follow what a disk's content says.
+// say. It must never write to a disk past its file systems outside Wipe, Create
+// and what those are given, never follow what a disk's content says, and never
+// follow a symbolic link on the way to what is declared.
 package linux
 
 import (
