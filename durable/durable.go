@@ -1,5 +1,7 @@
 // Package durable replaces files so that a power cut leaves the old one or the
 // new one, whole, and never one that others than its mode allows can read.
+//
+// It must never know what is in them.
 package durable
 
 import (

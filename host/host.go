@@ -1,6 +1,7 @@
 // Package host is the brain of muster-host: in which order a setup is done and
 // when it must not be, what a machine is when it has started, how it asks to be
-// let in, and when it speaks again.
+// let in, when it speaks again, how it is made as it was declared, and how a
+// linked node lives.
 //
 // It must never touch the machine itself: everything that has an effect goes
 // through Hands, which package linux implements for real machines and package

@@ -2,6 +2,8 @@
 // scheduler is not told of. They never wait, so it need not know; being told of
 // each, it would wake its monitor for every packet of a server that sleeps
 // between packets, which costs as much as a third of serving them.
+//
+// It must never look into a datagram.
 package udp
 
 import (

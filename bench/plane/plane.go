@@ -2,6 +2,8 @@
 
 // Package plane runs a real musterd with the embedded store on loopback, for
 // benchmarks of what is on either side of it.
+//
+// It must never measure anything itself: each benchmark does that in its own way.
 package plane
 
 import (

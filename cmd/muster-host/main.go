@@ -1,5 +1,8 @@
 // Command muster-host is the root process of every machine of a fleet. In the
 // initrd of a platform image it is init, too.
+//
+// It decides nothing that package host does not, and must never run what comes
+// over the link, nor import the control plane's side, SQL or HTML.
 package main
 
 import (
