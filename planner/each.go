@@ -144,11 +144,11 @@ func (p *plan) onePlace(k *kind, i int, disk string, there []ref) {
 // comeBack tells a node again of what it was told no longer while it was
 // quiesced.
 func (p *plan) comeBack(k *kind, r ref) bool {
-	n, pl := p.at(r)
+	n, _ := p.at(r)
 	if n.held() || n.in.Policy == muster.PolicyQuiesce || n.in.Policy == muster.PolicyGracefulRemove {
 		return false
 	}
-	pl = n.edit(r.at)
+	pl := n.edit(r.at)
 	pl.Held, pl.AsOf, pl.Ready, pl.Version, pl.Since = false, 0, false, k.want.Version, n.tell()
 	k.move(r.node)
 	p.did(n.of(pl), "%s on %s is told to be there", pl.Name, n.title())

@@ -61,10 +61,9 @@ func TestScenarios(t *testing.T) {
 }
 
 type scenario struct {
-	t   *testing.T
-	f   *fleet
-	old []muster.Blueprint
-	in  func() // puts a kept inventory in place
+	t  *testing.T
+	f  *fleet
+	in func() // puts a kept inventory in place
 }
 
 func (s *scenario) run(words []string) []string {
