@@ -11,8 +11,12 @@ import (
 	"time"
 
 	"muster.internal"
+	"muster.internal/credential"
 	tokens "muster.internal/enrol"
+	"muster.internal/host"
 	"muster.internal/lifecycle"
+	"muster.internal/setup"
+	"muster.internal/state"
 )
 
 // files are the names and contents in a directory.
@@ -185,5 +189,45 @@ func TestEnrolAgain(t *testing.T) {
 	}
 	if _, text := r.stop(); strings.Count(text, "enrolled anew") != 3 {
 		t.Errorf("it said %s", text)
+	}
+}
+
+// A key is delivered once: while another muster-host is at work on the machine,
+// it waits to be stored, and what that one wrote down last is forgotten.
+func TestEnrolledWhileBusy(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	d, err := state.Open(b.state, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, stored := make(chan string, 1), make(chan error, 1)
+	store := func() error {
+		return credential.Store(credentialFile(b.state), setup.Credential{APIKey: "mus_planted"})
+	}
+	go func() { stored <- anew(b.state, func(text string) { said <- text }, store) }()
+	select {
+	case text := <-said:
+		if !strings.Contains(text, "another muster-host is at work") {
+			t.Error(text)
+		}
+	case err := <-stored:
+		t.Fatalf("it did not wait: %v", err)
+	}
+	if _, err := os.Lstat(credentialFile(b.state)); err == nil {
+		t.Error("it was stored beside the other one's work")
+	}
+	if err := d.Save(heldRecord, host.Held{Newest: 57}); err != nil {
+		t.Fatal(err)
+	}
+	d.Close()
+	if err := <-stored; err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(credentialFile(b.state)); err != nil {
+		t.Error(err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(b.state, heldRecord+".*")); len(left) > 0 {
+		t.Errorf("left %q", left)
 	}
 }

@@ -145,12 +145,11 @@ func (d *door) Ready() error {
 	return err
 }
 
+// Store waits for as long as another muster-host is at work here: the key is
+// delivered once.
 func (d *door) Store(key string) error {
-	if err := forgetNode(d.state); err != nil { // that it was before
-		return err
-	}
 	d.credential.APIKey = key
-	return credential.Store(credentialFile(d.state), d.credential)
+	return anew(d.state, d.Say, func() error { return credential.Store(credentialFile(d.state), d.credential) })
 }
 
 func (d *door) codeFile() string { return filepath.Join(d.state, "claim-code") }

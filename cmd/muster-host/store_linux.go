@@ -101,20 +101,42 @@ func forgetIdentity(dir string) error {
 	return credential.Drop(credentialFile(dir))
 }
 
+// anew forgets the node that the machine was, and stores what it is now, while no
+// other muster-host is at work here: it would write down again what it was told,
+// and sweep away what is half-stored.
+func anew(dir string, say func(string), store func() error) error {
+	d, err := state.Open(dir, 0)
+	if errors.Is(err, state.ErrBusy) {
+		say("another muster-host is at work on this machine; what was delivered is stored once that has ended")
+		for errors.Is(err, state.ErrBusy) {
+			d, err = state.Open(dir, lockWait)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := dropNode(dir, d); err != nil {
+		return err
+	}
+	return store()
+}
+
 // forgetNode drops what belongs to one identity and must not be taken for
 // another's. What is owned stays on record.
 func forgetNode(dir string) error {
-	if err := credential.Drop(nextFile(dir)); err != nil {
-		return err
-	}
-	if _, err := os.Lstat(identityFile(dir)); errors.Is(err, fs.ErrNotExist) {
-		return nil // it never was linked
-	}
 	d, err := state.Open(dir, lockWait)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
+	return dropNode(dir, d)
+}
+
+func dropNode(dir string, d *state.Dir) error {
+	if err := credential.Drop(nextFile(dir)); err != nil {
+		return err
+	}
 	if err := d.Drop(heldRecord); err != nil {
 		return err
 	}

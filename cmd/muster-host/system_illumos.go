@@ -27,8 +27,8 @@ func node(ctx context.Context, e *env, _ string, c setup.Credential, _ bool) err
 	return live(ctx, e, c, false)
 }
 
-// forgetNode has nothing to forget here.
-func forgetNode(string) error { return nil }
+// anew has nothing to forget here.
+func anew(_ string, _ func(string), store func() error) error { return store() }
 
 // smf prints the service's manifest, for the place where this system looks for
 // those that are kept over a restart.
