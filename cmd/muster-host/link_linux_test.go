@@ -535,12 +535,12 @@ func TestLinkBusy(t *testing.T) {
 	p.until("it says that it is busy", func() bool { q := p.polls[len(p.polls)-1]; return q.Busy && q.Holds == 7 })
 	done()
 	p.mu.Lock()
-	said := len(p.polls)
+	said := len(p.polls) // and one may be on its way still
 	p.mu.Unlock()
 	time.Sleep(20 * time.Millisecond)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.polls) != said {
+	if len(p.polls) > said+1 {
 		t.Error("it is done, and says that it is busy")
 	}
 }
