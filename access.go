@@ -99,7 +99,8 @@ const (
 	ActAnnounce            Action = "announce"
 	ActPasswordChange      Action = "password_change" // one's own
 	ActDeclare             Action = "declare"         // what a node is told to be
-	ActLink                Action = "link"            // a node's own
+	ActProviderManage      Action = "provider_manage"
+	ActLink                Action = "link" // a node's own
 	ActLinkCertificate     Action = "link_certificate"
 )
 
@@ -147,6 +148,7 @@ var access = map[Action]struct {
 	ActAnnounce:            {scopes: []Scope{ScopeURenroll}},
 	ActPasswordChange:      {roles: []Role{Admin, Viewer}},
 	ActDeclare:             {roles: []Role{Admin}, scopes: []Scope{ScopeFull}},
+	ActProviderManage:      {roles: []Role{Admin}},
 	ActLink:                {node: true},
 	ActLinkCertificate:     {scopes: []Scope{ScopeAgent}, node: true, lapsed: true},
 }

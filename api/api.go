@@ -123,6 +123,7 @@ func New(svc Service, o Options) *API {
 	a.doors()
 	a.exits()
 	a.declarations()
+	a.grants()
 	a.link()
 	a.progress()
 	a.spec = a.document()

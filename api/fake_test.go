@@ -370,6 +370,22 @@ func (s session) OrderNode(_ ctx, id string, v muster.LinkVerb) (muster.NodeOrde
 func (s session) LinkKey(ctx) (muster.LinkKey, error) {
 	return answer[muster.LinkKey](s.f, "LinkKey")
 }
+func (s session) AddProvider(_ ctx, n muster.NewProvider) (muster.Provider, error) {
+	return answer[muster.Provider](s.f, "AddProvider", n)
+}
+func (s session) Providers(ctx) ([]muster.Provider, error) {
+	return answer[[]muster.Provider](s.f, "Providers")
+}
+func (s session) RemoveProvider(_ ctx, name string) error { return s.f.note("RemoveProvider", name) }
+func (s session) GrantNode(_ ctx, id string, n muster.NewGrant) (muster.Grant, error) {
+	return answer[muster.Grant](s.f, "GrantNode", id, n)
+}
+func (s session) NodeGrants(_ ctx, id string) ([]muster.Grant, error) {
+	return answer[[]muster.Grant](s.f, "NodeGrants", id)
+}
+func (s session) RevokeGrant(_ ctx, id, provider string) (muster.Grant, error) {
+	return answer[muster.Grant](s.f, "RevokeGrant", id, provider)
+}
 func (s session) NodeReport(_ ctx, id string) (muster.NodeReport, error) {
 	return answer[muster.NodeReport](s.f, "NodeReport", id)
 }

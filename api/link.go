@@ -46,6 +46,36 @@ type orderBody struct {
 	Verb muster.LinkVerb `json:"verb" enum:"report_now,retire,rekey"`
 }
 
+// grants serves what nodes may use outside of the control plane.
+func (a *API) grants() {
+	read, manage := may(muster.ActNodeRead), may(muster.ActProviderManage)
+	type provider struct {
+		Name string `path:"name" maxLength:"64"`
+	}
+	type grant struct {
+		ID       string `path:"id" maxLength:"64"`
+		Provider string `path:"provider" maxLength:"64"`
+	}
+	add(a, op{method: post, path: "/v1/providers", id: "add-provider", summary: "Keep where grants are made, with the credential to make them", acts: manage, status: 201},
+		func(ctx context.Context, s Session, in *body[muster.NewProvider]) (muster.Provider, error) {
+			return s.AddProvider(ctx, in.Body)
+		})
+	add(a, op{method: get, path: "/v1/providers", id: "list-providers", summary: "List where grants are made", acts: read},
+		func(ctx context.Context, s Session, _ *nothing) ([]muster.Provider, error) { return s.Providers(ctx) })
+	do(a, op{method: remove, path: "/v1/providers/{name}", id: "remove-provider", summary: "Forget a provider at which no grant stands", acts: manage, status: 204},
+		func(ctx context.Context, s Session, in *provider) error { return s.RemoveProvider(ctx, in.Name) })
+	add(a, op{method: post, path: "/v1/nodes/{id}/grants", id: "grant-node", summary: "Make a node a credential of its own at a provider", acts: may(muster.ActNodeChange), status: 201},
+		func(ctx context.Context, s Session, in *idBody[muster.NewGrant]) (muster.Grant, error) {
+			return s.GrantNode(ctx, in.ID, in.Body)
+		})
+	add(a, op{method: get, path: "/v1/nodes/{id}/grants", id: "list-grants", summary: "List what a node may use, and what it might", acts: read},
+		func(ctx context.Context, s Session, in *id) ([]muster.Grant, error) { return s.NodeGrants(ctx, in.ID) })
+	add(a, op{method: remove, path: "/v1/nodes/{id}/grants/{provider}", id: "revoke-grant", summary: "End what a node may use at a provider", acts: may(muster.ActNodeChange)},
+		func(ctx context.Context, s Session, in *grant) (muster.Grant, error) {
+			return s.RevokeGrant(ctx, in.ID, in.Provider)
+		})
+}
+
 // Limits of what a host says, in bytes: of each resource that a declaration can
 // have, some hundreds.
 const (

@@ -212,6 +212,12 @@ var questions = []question{
 	q1("Declaration", "viewer", everything.Declaration),
 	q2("ResolveConflict", "key-full", everything.ResolveConflict),
 	q1("NodeBriefing", "viewer", everything.NodeBriefing),
+	q1("AddProvider", "admin", everything.AddProvider),
+	q0("Providers", "viewer", everything.Providers),
+	q1("RemoveProvider", "admin", none(everything.RemoveProvider)),
+	q2("GrantNode", "key-full", everything.GrantNode),
+	q1("NodeGrants", "viewer", everything.NodeGrants),
+	q0("RevokeGrant", "key-full", func(e everything, c context.Context) (muster.Grant, error) { return e.RevokeGrant(c, "n", "db") }),
 	q1("NodeReport", "viewer", everything.NodeReport),
 	q0("OrderNode", "key-full", func(e everything, c context.Context) (muster.NodeOrder, error) {
 		return e.OrderNode(c, "n", muster.LinkRekey)

@@ -39,6 +39,30 @@ func (c *Client) NodeProfile(ctx context.Context, nodeID string) (muster.NodePro
 	return fetch[muster.NodeProfile](ctx, c, get("/v1/nodes", nodeID, "profile"))
 }
 
+func (c *Client) AddProvider(ctx context.Context, n muster.NewProvider) (muster.Provider, error) {
+	return fetch[muster.Provider](ctx, c, post(n, "/v1/providers"))
+}
+
+func (c *Client) Providers(ctx context.Context) ([]muster.Provider, error) {
+	return fetch[[]muster.Provider](ctx, c, get("/v1/providers"))
+}
+
+func (c *Client) RemoveProvider(ctx context.Context, name string) error {
+	return c.do(ctx, remove("/v1/providers", name))
+}
+
+func (c *Client) GrantNode(ctx context.Context, nodeID string, n muster.NewGrant) (muster.Grant, error) {
+	return fetch[muster.Grant](ctx, c, post(n, "/v1/nodes", nodeID, "grants"))
+}
+
+func (c *Client) NodeGrants(ctx context.Context, nodeID string) ([]muster.Grant, error) {
+	return fetch[[]muster.Grant](ctx, c, get("/v1/nodes", nodeID, "grants"))
+}
+
+func (c *Client) RevokeGrant(ctx context.Context, nodeID, provider string) (muster.Grant, error) {
+	return fetch[muster.Grant](ctx, c, remove("/v1/nodes", nodeID, "grants", provider))
+}
+
 // LinkCertificate takes the token, which is the agent key, or without one the
 // client's certificate.
 func (c *Client) LinkCertificate(ctx context.Context, r muster.CertificateRequest) (muster.Certificate, error) {

@@ -28,6 +28,7 @@ import (
 	"muster.internal"
 	"muster.internal/api"
 	"muster.internal/image"
+	"muster.internal/provider"
 	"muster.internal/store"
 )
 
@@ -43,6 +44,8 @@ type Config struct {
 	Now       func() time.Time // the clock; nil: time.Now
 	// Beat is how often machines are asked for a heartbeat; 0: 30 s.
 	Beat time.Duration
+	// Provider is where grants are made; nil: provider.At.
+	Provider func(kind muster.ProviderKind, url string) (provider.Provider, error)
 }
 
 // A Control is an open control plane. It serves once Start was called; As
@@ -102,6 +105,9 @@ func Open(ctx context.Context, cfg Config) (*Control, error) {
 	}
 	if cfg.Listen == "" {
 		cfg.Listen = "127.0.0.1:8443"
+	}
+	if cfg.Provider == nil {
+		cfg.Provider = provider.At
 	}
 	if cfg.Beat == 0 {
 		cfg.Beat = 30 * time.Second

@@ -66,6 +66,7 @@ func (c *Control) Start() error {
 		}
 	})
 	s.done.Go(func() { c.clocks(ctx) })
+	s.done.Go(func() { c.grantClock(ctx) })
 	c.server = s
 	c.log.Info("serving", "listen", l.Addr().String(), "url", c.url, "ca_sha256", c.Fingerprint())
 	return nil

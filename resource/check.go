@@ -223,6 +223,9 @@ func (f *File) check(values map[string]string, found finding) {
 	if err := checkTemplate(f.Template, values); err != nil {
 		found("template", "%v", err)
 	}
+	if !f.Secret && usesGrant(f.Template) {
+		found("secret", "its template uses a grant, so it must be \"secret\": true")
+	}
 }
 
 func checkPath(p string, found finding) {

@@ -95,6 +95,8 @@ func TestParseMistakes(t *testing.T) {
 		{`{"resources":[],"resources":[]}`, `d: "resources" is there twice`},
 		{`{"resource":[]}`, `d: it has an unknown field "resource"; there is generation, confirm, values and resources`},
 		{`{"resources":{}}`, `d: resources: must be a list`},
+		{file(`"path":"/a","template":"{{ grant_app_password }}"`), `d: resource 1 (file:/a): file.secret: its template uses a grant, so it must be "secret": true`},
+		{file(`"path":"/a","template":"{{ grant_app_salt }}","secret":true`), `d: resource 1 (file:/a): file.template: line 1: nothing is called "grant_app_salt"; there is address, arch, firmware, hostname, kernel, node_id, os, os_version, server_uuid`},
 		{`{"resources":[{}]}`, `d: resource 1: kind: it must be one of file, directory, package, service, container and action, and is 0 of them`},
 		{`{"resources":[{"file":{"path":"/a"},"directory":{"path":"/b"}}]}`, `d: resource 1 (file:/a): kind: it must be one of file, directory, package, service, container and action, and is 2 of them`},
 		{`{"resources":[{"fiel":{}}]}`, `d: resource 1: unknown field "fiel"`},

@@ -3,6 +3,7 @@ package resource
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -37,11 +38,23 @@ func (f *File) Text(names map[string]string) (string, error) {
 func checkTemplate(template string, values map[string]string) error {
 	known := append(slices.Sorted(maps.Keys(values)), factNames...)
 	return eachTag(template, func(string) {}, func(name string) error {
-		if !slices.Contains(known, name) {
+		if !slices.Contains(known, name) && !grantValue.MatchString(name) {
 			return unknownName(name, known)
 		}
 		return nil
 	})
+}
+
+// grantValue is a name that the control plane gives a value when it delivers the
+// declaration: a part of what the node was granted at a provider.
+var grantValue = regexp.MustCompile(`^grant_[a-z][a-z0-9_]*_(user|password|host|port|database)$`)
+
+func usesGrant(template string) (uses bool) {
+	_ = eachTag(template, func(string) {}, func(name string) error { // mistakes are told elsewhere
+		uses = uses || grantValue.MatchString(name)
+		return nil
+	})
+	return uses
 }
 
 func unknownName(name string, known []string) error {

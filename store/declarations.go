@@ -88,25 +88,32 @@ func (s *Store) Declare(ctx context.Context, now time.Time, by muster.Caller, no
 			out = was.NodeDeclaration
 			return nil
 		}
-		next, err := t.nextGeneration(nodeID, was.Generation)
-		if err != nil {
-			return err
-		}
-		nonce, err := s.random(s.vault.seals.NonceSize())
-		if err != nil {
-			return err
-		}
-		out = muster.NodeDeclaration{NodeID: nodeID, Generation: next, DeclaredAt: t.now, DeclaredBy: by.String(), Declaration: d}
-		out.Declaration.Generation = next
-		if _, err := t.exec(addDeclaration, nodeID, next, micro(t.now), out.DeclaredBy, sum[:], s.vault.seal(nonce, text, declarationOwner(nodeID, next))); err != nil {
-			return err
-		}
-		if _, err := t.exec(oldDeclarations, nodeID, next-declarationsKept); err != nil {
-			return err
-		}
-		_, err = t.record(ActionDeclare, nodeSubject(nodeID), declaredDetail(d, next, sum[:]))
+		out, err = t.putDeclaration(nodeID, was.Generation, d, text)
 		return err
 	})
+	return out, err
+}
+
+// putDeclaration keeps d, whose text has no generation, as the next after last.
+func (t *tx) putDeclaration(nodeID string, last int64, d resource.Declaration, text []byte) (out muster.NodeDeclaration, err error) {
+	next, err := t.nextGeneration(nodeID, last)
+	if err != nil {
+		return out, err
+	}
+	nonce, err := t.s.random(t.s.vault.seals.NonceSize())
+	if err != nil {
+		return out, err
+	}
+	sum := sha256.Sum256(text)
+	out = muster.NodeDeclaration{NodeID: nodeID, Generation: next, DeclaredAt: t.now, DeclaredBy: t.by.String(), Declaration: d}
+	out.Declaration.Generation = next
+	if _, err := t.exec(addDeclaration, nodeID, next, micro(t.now), out.DeclaredBy, sum[:], t.s.vault.seal(nonce, text, declarationOwner(nodeID, next))); err != nil {
+		return out, err
+	}
+	if _, err := t.exec(oldDeclarations, nodeID, next-declarationsKept); err != nil {
+		return out, err
+	}
+	_, err = t.record(ActionDeclare, nodeSubject(nodeID), declaredDetail(d, next, sum[:]))
 	return out, err
 }
 
@@ -183,6 +190,9 @@ func (s *Store) News(ctx context.Context, nodeID string, holds int64) (n News, e
 			return err
 		}
 		d, err := s.findDeclaration(r, nodeID)
+		if err == nil {
+			err = s.addGrants(r, nodeID, &d.Declaration)
+		}
 		n.Generation, n.Newer = d.Generation, &d.Declaration
 		return err
 	})

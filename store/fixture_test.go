@@ -111,7 +111,7 @@ func TestWriteFixture(t *testing.T) {
 	db := behind(t, s)
 	// Parents come before what refers to them.
 	written := map[string]bool{}
-	for _, table := range append([]string{"master_key", "operators", "registrations", "nodes", "install_logs"}, tables...) {
+	for _, table := range append([]string{"master_key", "operators", "registrations", "nodes", "install_logs", "providers"}, tables...) {
 		if written[table] {
 			continue
 		}
@@ -228,6 +228,8 @@ func fillMore(t testing.TB, s *Store) {
 	node := must[muster.Registration](t)(s.Registration(ctx, boxNo(1).uuid)).NodeID
 	place(t, s, node, "p1", "service", "placed")
 	linkUp(t, s, node)
+	must[muster.Provider](t)(s.AddProvider(ctx, start, ada, appProvider))
+	must[muster.Grant](t)(s.GrantNode(ctx, start, ada, node, muster.NewGrant{Provider: "app", MemberOf: "rw"}))
 	must[muster.NodeOrder](t)(s.OrderNode(ctx, start, ada, node, muster.LinkRekey))
 	meddle(t, s, "INSERT INTO moves VALUES ('m1', 'p1', 'n-gone', '"+node+"', 'done', 1, 2)")
 	meddle(t, s, "INSERT INTO foreign_workloads VALUES ('"+boxNo(1).uuid+"', 'vm', 'theirs', 1, NULL, '')")

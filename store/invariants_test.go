@@ -13,9 +13,9 @@ import (
 
 // tables are every table of ours, with the columns that may differ between two
 // states that are the same for people.
-var tables = []string{"api_keys", "audit", "audit_head", "boot_policy", "boot_records", "boot_traces", "booters", "dead_keys", "disks", "enrolment_tokens", "evidence", "foreign_workloads", "images", "install_lines", "install_logs",
+var tables = []string{"api_keys", "audit", "audit_head", "boot_policy", "boot_records", "boot_traces", "booters", "dead_keys", "disks", "enrolment_tokens", "evidence", "foreign_workloads", "grants", "images", "install_lines", "install_logs",
 	"machines", "machines_apart", "moves", "shared_identities", "declarations", "node_links", "node_mirrors", "node_orders", "node_reports",
-	"nodes", "operators", "placements", "registrations", "root_passwords", "sysinfos", "ticket_keys", "tokens", "tombstones", "windows"}
+	"nodes", "operators", "placements", "providers", "registrations", "root_passwords", "sysinfos", "ticket_keys", "tokens", "tombstones", "windows"}
 
 // dump is everything in the database, as text.
 func dump(t testing.TB, db *sql.DB) string {

@@ -83,6 +83,45 @@ func (m *memory) ResolveConflict(ctx context.Context, id string, r muster.Confli
 	return d, nil
 }
 
+func (m *memory) AddProvider(_ context.Context, n muster.NewProvider) (muster.Provider, error) {
+	if err := n.Check(); err != nil {
+		return muster.Provider{}, err
+	}
+	p := muster.Provider{Name: n.Name, Kind: n.Kind, Address: "db1:5432/app", AddedAt: noon, AddedBy: "operator:admin"}
+	m.providers = append(m.providers, p)
+	return p, nil
+}
+
+func (m *memory) Providers(context.Context) ([]muster.Provider, error) { return m.providers, nil }
+
+func (m *memory) RemoveProvider(_ context.Context, name string) error {
+	if len(m.grants) > 0 {
+		return muster.Problemf(muster.CodeConflict, "1 grants stand at provider %s", name)
+	}
+	m.providers = nil
+	return nil
+}
+
+func (m *memory) GrantNode(_ context.Context, id string, n muster.NewGrant) (muster.Grant, error) {
+	g := muster.Grant{NodeID: id, Provider: n.Provider, Kind: muster.ProviderPostgreSQL, Name: "muster_abc", MemberOf: n.MemberOf, State: muster.GrantLive, MadeAt: noon, ChangedAt: noon}
+	m.grants = append(m.grants, g)
+	return g, nil
+}
+
+func (m *memory) NodeGrants(_ context.Context, id string) ([]muster.Grant, error) {
+	own := muster.Grant{NodeID: id, Provider: "api_key", Kind: muster.ProviderAPIKey, Name: "k1", State: muster.GrantLive, ChangedAt: noon.Add(-time.Hour)}
+	return append([]muster.Grant{own}, m.grants...), nil
+}
+
+func (m *memory) RevokeGrant(_ context.Context, id, provider string) (muster.Grant, error) {
+	if len(m.grants) == 0 {
+		return muster.Grant{}, muster.Problemf(muster.CodeNotFound, "node %s has no grant at %q that is not over", id, provider)
+	}
+	g := &m.grants[0]
+	g.State, g.Tries, g.Error = muster.GrantRevoking, 3, "no route to host"
+	return *g, nil
+}
+
 func (m *memory) NodeOwned(_ context.Context, id string) (muster.NodeOwned, error) {
 	if _, err := m.node(id); err != nil {
 		return muster.NodeOwned{}, err

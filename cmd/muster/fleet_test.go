@@ -31,19 +31,21 @@ const (
 // allowed is refused in the control plane's words. The zero value is empty;
 // usual fills it.
 type memory struct {
-	regs    map[string]*muster.Registration
-	codes   map[string]string // claim code to UUID
-	recs    map[string]*muster.BootRecord
-	policy  muster.BootPolicy
-	images  []muster.Image
-	blobs   map[string][]byte
-	keys    []muster.APIKey
-	people  []muster.Operator
-	audit   []muster.AuditEntry
-	booters []muster.BooterStatus
-	nodes   []muster.Node
-	told    map[string]muster.NodeDeclaration
-	traces  map[string]muster.BootTrace // what booters saw of a card
+	regs      map[string]*muster.Registration
+	codes     map[string]string // claim code to UUID
+	recs      map[string]*muster.BootRecord
+	policy    muster.BootPolicy
+	images    []muster.Image
+	blobs     map[string][]byte
+	keys      []muster.APIKey
+	people    []muster.Operator
+	audit     []muster.AuditEntry
+	booters   []muster.BooterStatus
+	nodes     []muster.Node
+	told      map[string]muster.NodeDeclaration
+	providers []muster.Provider
+	grants    []muster.Grant
+	traces    map[string]muster.BootTrace // what booters saw of a card
 
 	followed int // how often somebody asked for an explanation
 	windows  map[muster.WindowKind]muster.Window
