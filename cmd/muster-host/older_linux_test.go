@@ -53,7 +53,8 @@ func older(t *testing.T) (program string) {
 // With a real control plane and an older host, which applies what it knows, says
 // what it does not, and removes nothing that this may stand for. The version
 // that comes after it goes on from there, without being told again.
-func TestAnOlderHostForTrue(t *testing.T) {
+func TestAnOlderHostForReal(t *testing.T) {
+	needReal(t)
 	program := older(t)
 	p, b := newTruePlane(t, nil), newBench(t)
 	id := p.node(b)

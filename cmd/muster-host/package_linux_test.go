@@ -56,8 +56,9 @@ func TestInstalledForReal(t *testing.T) {
 	inDebian(t, packaged(t), "testdata/installed.sh")
 }
 
-// Versions of the host, good ones and bad ones, by a declaration.
-func TestUpdatedForReal(t *testing.T) {
+// Versions of the host, good ones and bad ones, by a declaration. It takes minutes,
+// and runs by name: scripts/slow UpdatedByPackage.
+func TestUpdatedByPackage(t *testing.T) {
 	needReal(t)
 	shared := t.TempDir()
 	for _, version := range []string{"0.0.1", "0.0.2", "0.0.5"} {
