@@ -17,7 +17,10 @@ import (
 	"muster.internal/resource"
 )
 
-const ledgerName = "owned"
+const (
+	ledgerName = "owned"
+	lineUsual  = 300 // bytes of one record of a file, so that the text does not grow by copying
+)
 
 // An entry is one line of the ledger: a resource as it stands now, or that it
 // is forgotten.
@@ -167,6 +170,7 @@ func (l *Ledger) open() error {
 func (l *Ledger) rewrite() error {
 	l.close()
 	var b bytes.Buffer
+	b.Grow(len(l.owned) * lineUsual)
 	l.lines = 0
 	for _, o := range l.All() {
 		l.number++

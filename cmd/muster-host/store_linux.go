@@ -17,7 +17,7 @@ import (
 
 const (
 	lockWait = 30 * time.Second // for another muster-host on this machine
-	garbage  = 40               // percent: an apply is short, and a big declaration twice in memory is not
+	garbage  = 25               // percent: an apply is short, and a big declaration twice in memory is not
 )
 
 // The records in the state directory, beside the ledger.
