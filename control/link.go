@@ -185,6 +185,9 @@ func (p *presence) show(now time.Time, node *muster.Node) {
 	}
 	if node.Link != nil {
 		node.Link.Linked = now.Sub(node.Link.LastLinked) < linkGrace && node.State != muster.NodeDecommissioned && node.Policy != muster.PolicyExpunged
+		if at := node.Link.LastLinked; node.LastSeen == nil || node.LastSeen.Before(at) {
+			node.LastSeen = &at
+		}
 	}
 }
 

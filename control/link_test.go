@@ -115,6 +115,9 @@ func TestLink(t *testing.T) {
 			if is := n.Link != nil && n.Link.Linked; is != (n.ID == a.node) {
 				p.Errorf("node %s is linked: %v", n.ID, is)
 			}
+			if n.Link != nil && (n.LastSeen == nil || n.LastSeen.Before(n.Link.LastLinked)) {
+				p.Errorf("node %s was linked at %v and seen at %v", n.ID, n.Link.LastLinked, n.LastSeen)
+			}
 		}
 		p.ok(b.c.SetLinkOwned(p.Context(), []resource.Owned{{Ref: "file:/etc/b", Origin: resource.OriginCreated, Since: p.clock()}}))
 		if o, err := a.c.LinkOwned(p.Context()); err != nil || len(o) != 0 {

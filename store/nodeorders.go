@@ -15,7 +15,7 @@ var (
 	// A node is told to retire once nothing is placed on it any more.
 	ordersDue = define("node-orders/due", `
 SELECT verb, asked_at, asked_by, told_at FROM node_orders o WHERE node_id = $1 AND (verb <> 'retire' OR NOT EXISTS (
- SELECT 1 FROM placements p WHERE p.node_id = o.node_id AND p.kind = 'service' AND p.state IN ('reserved', 'placed', 'moving')))
+ SELECT 1 FROM placements p WHERE p.node_id = o.node_id AND p.kind = 'service' AND p.state <> 'removed' AND p.state IN ('reserved', 'placed', 'moving')))
 ORDER BY verb`)
 	// A link is written down some time after what comes over it.
 	everLinked = define("node-orders/linked", `
@@ -27,7 +27,8 @@ SELECT 1 FROM nodes n WHERE node_id = $1 AND (EXISTS (SELECT 1 FROM node_mirrors
 	// The next key is good only for as long as the one that it replaces.
 	nextKey = define("node-orders/next-key", `
 SELECT o.node_id, o.key_hash, o.replaces, r.server_uuid FROM node_orders o JOIN registrations r ON r.node_id = o.node_id
-WHERE o.key_id = $1 AND o.replaces <> '' AND r.key_id = o.replaces`)
+WHERE o.key_id = $1 AND o.key_id <> '' AND o.replaces <> '' AND r.key_id = o.replaces
+ AND r.node_id <> '' AND r.state IN ('approved', 'setting_up')`)
 )
 
 // ActionOrder is how the audit calls it that a host was asked for something.

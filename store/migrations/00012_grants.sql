@@ -24,5 +24,9 @@ CREATE TABLE grants (
     again_at   bigint NOT NULL,
     error      text NOT NULL
 );
+CREATE INDEX grants_node ON grants (node_id, made_at);
+CREATE INDEX grants_provider ON grants (provider);
+CREATE INDEX grants_due ON grants (again_at) WHERE state IN ('wanted', 'revoking');
+CREATE INDEX grants_may ON grants (node_id) WHERE state IN ('wanted', 'live');
 -- A template names a grant by its provider.
 CREATE UNIQUE INDEX grants_standing ON grants (node_id, provider) WHERE state <> 'revoked';
