@@ -42,10 +42,11 @@ var (
 	loginPrompt   = regexp.MustCompile(`^Debian GNU/Linux \S+ (\S+) ttyS0`)
 )
 
-// TestLabRoot is the life of a machine that serves: set up as any other, then
+// TestNodeRootInVM is the life of a machine that serves: set up as any other, then
 // in a Debian with systemd that it keeps on its pool, where the host is a unit,
-// linked, and makes it what it is declared to be; and as it was after a restart.
-func TestLabRoot(t *testing.T) {
+// linked, and makes it what it is declared to be; and as it was after a restart. It
+// takes minutes, and runs by name: scripts/slow NodeRootInVM.
+func TestNodeRootInVM(t *testing.T) {
 	t.Parallel()
 	ctx, s := newLabWith(t, 10*time.Minute, BIOS, rootImage)
 	m := s.machine(t, ctx, 1, BIOS)

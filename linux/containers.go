@@ -276,16 +276,24 @@ func (e *engine) run(i *instance, what string, query url.Values) error {
 			restarts = now.RestartCount
 		}
 		if !now.running() || now.RestartCount > restarts {
-			if now.State.ExitCode == 0 { // Podman says that it has ended before it says how
-				time.Sleep(containerSettle / 2)
-				_ = e.call("GET", "/containers/"+i.ID+"/json", nil, nil, &now)
-			}
-			return fmt.Errorf("container %s was started, and its program ended at once with exit status %d; the runtime's logs command tells what it said", name, now.State.ExitCode)
+			return fmt.Errorf("container %s was started, and its program ended at once with exit status %d; the runtime's logs command tells what it said", name, e.exitStatus(i, now))
 		}
 		if time.Now().After(until) {
 			return nil
 		}
 	}
+}
+
+// exitStatus is how a container ended. Podman says that one has ended before it
+// says how, and one that is started again has no status while it runs: it is
+// looked at for a while.
+func (e *engine) exitStatus(i *instance, now instance) int {
+	for until := time.Now().Add(2 * containerSettle); (now.running() || now.State.ExitCode == 0) && time.Now().Before(until); time.Sleep(containerSettle / 20) {
+		if err := e.call("GET", "/containers/"+i.ID+"/json", nil, nil, &now); err != nil {
+			break
+		}
+	}
+	return now.State.ExitCode
 }
 
 func (e *engine) stop(i *instance) error {
