@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -122,7 +121,7 @@ func (e *env) read(name string) ([]byte, error) {
 // applied does the work and prints its report; the worst line is the exit
 // status.
 func (e *env) applied(dir string, w host.Work) error {
-	defer debug.SetGCPercent(debug.SetGCPercent(garbage))
+	defer thrift(w.Declaration)()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // one thing after the other: more would only wake each other
 	s, err := openStore(dir)
 	if err != nil {

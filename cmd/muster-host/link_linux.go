@@ -157,7 +157,7 @@ func (l *link) Apply(d *resource.Declaration, trigger string) (r resource.Report
 	}
 	defer l.busy(muster.LinkBusyEvery, d.Generation)()
 	defer debug.FreeOSMemory() // the next one is minutes away
-	defer debug.SetGCPercent(debug.SetGCPercent(garbage))
+	defer thrift(d)()
 	err = l.with(func(s *store) (err error) {
 		r, err = s.apply(l.e, host.Work{Declaration: d, Names: l.e.names(l.dir, d), Trigger: trigger, Version: muster.Build})
 		l.owned = digestOf(s.ledger.All())

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"time"
 
 	"muster.internal/credential"
@@ -17,8 +18,26 @@ import (
 
 const (
 	lockWait = 30 * time.Second // for another muster-host on this machine
-	garbage  = 25               // percent: an apply is short, and a big declaration twice in memory is not
+
+	// How much an apply may hold: beside what it needs, percent, and in all, bytes
+	// for a declaration of a usual size. A bigger one would be collected all the time.
+	garbage       = 25
+	memoryUsual   = 12 << 20
+	resourceUsual = 1500
 )
+
+// thrift holds an apply to little memory, until the end that it returns.
+func thrift(d *resource.Declaration) (end func()) {
+	percent := debug.SetGCPercent(garbage)
+	limit := debug.SetMemoryLimit(-1) // which only asks
+	if len(d.Resources) <= resourceUsual {
+		debug.SetMemoryLimit(min(limit, memoryUsual))
+	}
+	return func() {
+		debug.SetGCPercent(percent)
+		debug.SetMemoryLimit(limit)
+	}
+}
 
 // The records in the state directory, beside the ledger.
 const (
