@@ -2,6 +2,7 @@ package linux
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -27,7 +28,9 @@ func Await(ctx context.Context, file string) error {
 	}
 	events := os.NewFile(uintptr(fd), "inotify") // non-blocking, so the runtime waits for it with all else
 	defer events.Close()
-	if _, err := unix.InotifyAddWatch(fd, dir, appearing); err != nil {
+	if _, err := unix.InotifyAddWatch(fd, dir, appearing); errors.Is(err, unix.ENOENT) {
+		return nil // it went before the watch
+	} else if err != nil {
 		return fmt.Errorf("inotify on %s: %w", dir, err)
 	}
 	if _, err := os.Lstat(file); err == nil {

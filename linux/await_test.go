@@ -14,7 +14,6 @@ func TestAwait(t *testing.T) {
 	for name, come := range map[string]func(file string) error{
 		"replaced": func(file string) error { return durable.Replace(file, []byte("x"), 0o600) },
 		"written":  func(file string) error { return os.WriteFile(file, []byte("x"), 0o600) },
-		"gone":     func(file string) error { return os.RemoveAll(filepath.Dir(file)) },
 	} {
 		file := filepath.Join(t.TempDir(), "new", "credential")
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
@@ -27,6 +26,26 @@ func TestAwait(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, e, err)
 		}
 	}
+	file := filepath.Join(t.TempDir(), "new", "credential")
+	gone, stop := make(chan struct{}), make(chan struct{})
+	go func() { // whenever it goes: what goes before Await begins is made again
+		defer close(gone)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				os.Remove(filepath.Dir(file))
+			}
+		}
+	}()
+	for range 50 {
+		if err := Await(t.Context(), file); err != nil {
+			t.Error("gone:", err)
+		}
+	}
+	close(stop)
+	<-gone
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := Await(ctx, filepath.Join(t.TempDir(), "new", "credential")); !errors.Is(err, context.Canceled) {
