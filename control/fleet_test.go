@@ -19,6 +19,7 @@ import (
 	"muster.internal/client"
 	"muster.internal/control"
 	"muster.internal/image"
+	"muster.internal/provider"
 	"muster.internal/setup"
 )
 
@@ -33,6 +34,8 @@ type place struct {
 	log   *lockedBuffer
 	mu    sync.Mutex
 	now   time.Time
+	// provider is where grants are made; nil: the real ones.
+	provider func(kind muster.ProviderKind, url string) (provider.Provider, error)
 
 	anyone, admin, viewer, full, booter, enroll *client.Client
 	secrets                                     []string // everything that must never show
@@ -65,6 +68,13 @@ func engines(t *testing.T, f func(p *place)) {
 func newPlace(t testing.TB, storeURL string) *place {
 	t.Helper()
 	p := &place{TB: t, dir: t.TempDir(), store: storeURL, log: new(lockedBuffer), now: time.Now().UTC().Truncate(time.Second)}
+	p.first()
+	return p
+}
+
+// first starts a control plane that has nobody yet.
+func (p *place) first() {
+	p.Helper()
 	p.start()
 	first, err := control.ReadFirstLogin(p.dir)
 	p.ok(err)
@@ -76,7 +86,6 @@ func newPlace(t testing.TB, storeURL string) *place {
 	p.full = p.key(muster.ScopeFull)
 	p.booter = p.key(muster.ScopeBooter)
 	p.enroll = p.key(muster.ScopeURenroll)
-	return p
 }
 
 // withViewer makes an operator who may only look.
@@ -96,7 +105,7 @@ func (p *place) withViewer() {
 func (p *place) start() {
 	p.Helper()
 	c, err := control.Open(p.Context(), control.Config{
-		Dir: p.dir, Store: p.store, Listen: "127.0.0.1:0", Now: p.clock,
+		Dir: p.dir, Store: p.store, Listen: "127.0.0.1:0", Now: p.clock, Provider: p.provider,
 		Log: slog.New(slog.NewTextHandler(p.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {

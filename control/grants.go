@@ -80,7 +80,7 @@ func (c *Control) workGrant(ctx context.Context, w store.GrantWork) error {
 	if w.State == muster.GrantRevoking {
 		return p.End(ctx, r)
 	}
-	return p.Make(ctx, r)
+	return p.Make(ctx, r, func(ctx context.Context) error { return c.store.StillWanted(ctx, w) })
 }
 
 // grantClock works off grants, away from the other clocks: providers may be slow.

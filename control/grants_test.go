@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"muster.internal"
+	"muster.internal/provider"
 	"muster.internal/resource"
 )
 
@@ -124,6 +125,64 @@ func TestGrantPostgreSQL(t *testing.T) {
 	}
 	p.searched("the log", p.log.String())
 	p.ok(p.admin.RemoveProvider(ctx, "app"))
+}
+
+// held is a provider whose Make waits, once it has begun, until it is let go.
+type held struct {
+	provider.Provider
+	begun, goOn chan struct{}
+	made        chan error
+}
+
+func (h held) Make(ctx context.Context, r provider.Role, still func(context.Context) error) error {
+	h.begun <- struct{}{}
+	<-h.goOn
+	err := h.Provider.Make(ctx, r, still)
+	h.made <- err
+	return err
+}
+
+// Of two control planes one is about to make a role; the other ends it meanwhile.
+// No role is left that nobody knows of.
+func TestGrantEndedWhileItIsMade(t *testing.T) {
+	t.Parallel()
+	there := postgresURL(t)
+	super, err := sql.Open("pgx", there)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer super.Close()
+	if _, err := super.Exec("CREATE ROLE race_rw"); err != nil {
+		t.Fatal(err)
+	}
+	h := held{begun: make(chan struct{}), goOn: make(chan struct{}), made: make(chan error)}
+	p := &place{TB: t, dir: t.TempDir(), store: there, log: new(lockedBuffer), now: time.Now().UTC().Truncate(time.Second)}
+	p.provider = func(kind muster.ProviderKind, url string) (provider.Provider, error) {
+		at, err := provider.At(kind, url)
+		return held{at, h.begun, h.goOn, h.made}, err
+	}
+	p.first()
+	at, _ := url.Parse(there)
+	at.User = url.UserPassword("muster", "any")
+	must(p, func(ctx context.Context) (muster.Provider, error) {
+		return p.admin.AddProvider(ctx, muster.NewProvider{Name: "app", Kind: muster.ProviderPostgreSQL, URL: at.String()})
+	})
+	n := p.host(1)
+	g := must(p, func(ctx context.Context) (muster.Grant, error) {
+		return p.full.GrantNode(ctx, n.node, muster.NewGrant{Provider: "app", MemberOf: "race_rw"})
+	})
+	<-h.begun
+	q := p.replica()
+	must(p, func(ctx context.Context) (muster.Grant, error) { return q.admin.RevokeGrant(ctx, n.node, "app") })
+	q.granted(n.node, muster.GrantRevoked)
+	close(h.goOn)
+	if err := <-h.made; err == nil {
+		t.Error("a role was made that nobody wants any more")
+	}
+	left := 0
+	if err := super.QueryRow("SELECT count(*) FROM pg_roles WHERE rolname = $1", g.Name).Scan(&left); err != nil || left != 0 {
+		t.Errorf("%d roles are left that nobody knows of: %v", left, err)
+	}
 }
 
 // granted waits until the newest grant of a node is in a state.

@@ -35,9 +35,23 @@ func (p postgresql) connect(ctx context.Context) (*pgx.Conn, error) {
 	return pgx.ConnectConfig(ctx, conf)
 }
 
+// alone waits until nobody else is at the role, up to the end of the transaction.
+// An end that comes later finds what was made; of one that came before, the store
+// knows.
+func alone(ctx context.Context, t pgx.Tx, role string) error {
+	_, err := t.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", "muster grant "+role)
+	return err
+}
+
+// there tells whether a role is.
+func there(ctx context.Context, t pgx.Tx, role string) (is bool, err error) {
+	err = t.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = $1)", role).Scan(&is)
+	return is, err
+}
+
 // Make gives the role its password by the verifier alone, which is what
 // PostgreSQL keeps, too.
-func (p postgresql) Make(ctx context.Context, r Role) error {
+func (p postgresql) Make(ctx context.Context, r Role, still func(context.Context) error) error {
 	c, err := p.connect(ctx)
 	if err != nil {
 		return err
@@ -49,19 +63,25 @@ func (p postgresql) Make(ctx context.Context, r Role) error {
 	}
 	name, of := pgx.Identifier{r.Name}.Sanitize(), pgx.Identifier{r.MemberOf}.Sanitize()
 	return pgx.BeginFunc(ctx, c, func(t pgx.Tx) error {
-		there := false
-		if err := t.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = $1)", r.Name).Scan(&there); err != nil {
+		if err := alone(ctx, t, r.Name); err != nil {
+			return err
+		}
+		if err := still(ctx); err != nil {
+			return err
+		}
+		is, err := there(ctx, t, r.Name)
+		if err != nil {
 			return err
 		}
 		do := "CREATE"
-		if there {
+		if is {
 			do = "ALTER"
 		}
 		// Neither takes parameters. A verifier has letters, digits and $ : + / = alone.
 		if _, err := t.Exec(ctx, fmt.Sprintf("%s ROLE %s WITH LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE PASSWORD '%s'", do, name, verifier)); err != nil {
 			return err
 		}
-		_, err := t.Exec(ctx, fmt.Sprintf("GRANT %s TO %s", of, name))
+		_, err = t.Exec(ctx, fmt.Sprintf("GRANT %s TO %s", of, name))
 		return err
 	})
 }
@@ -74,12 +94,18 @@ func (p postgresql) End(ctx context.Context, r Role) error {
 		return err
 	}
 	defer c.Close(context.WithoutCancel(ctx))
-	there := false
-	if err := c.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = $1)", r.Name).Scan(&there); err != nil || !there {
-		return err
-	}
 	name, of := pgx.Identifier{r.Name}.Sanitize(), pgx.Identifier{r.MemberOf}.Sanitize()
-	if _, err := c.Exec(ctx, "ALTER ROLE "+name+" WITH NOLOGIN PASSWORD NULL"); err != nil {
+	is := false
+	if err := pgx.BeginFunc(ctx, c, func(t pgx.Tx) (err error) {
+		if err := alone(ctx, t, r.Name); err != nil {
+			return err
+		}
+		if is, err = there(ctx, t, r.Name); err != nil || !is {
+			return err
+		}
+		_, err = t.Exec(ctx, "ALTER ROLE "+name+" WITH NOLOGIN PASSWORD NULL")
+		return err
+	}); err != nil || !is {
 		return err
 	}
 	if _, err := c.Exec(ctx, fmt.Sprintf("REVOKE %s FROM %s", of, name)); err != nil && !missing(err) {

@@ -18,9 +18,11 @@ type Role struct {
 }
 
 // A Provider makes roles and ends them. Both can be repeated: what is so already
-// is left as it is.
+// is left as it is. Several control planes may be at one role at once.
 type Provider interface {
-	Make(ctx context.Context, r Role) error
+	// Make asks still once nobody else can end the role before it is made. An error
+	// of that leaves everything as it was.
+	Make(ctx context.Context, r Role, still func(context.Context) error) error
 	// End returns once the role can do nothing any more, in connections that
 	// stood before neither.
 	End(ctx context.Context, r Role) error

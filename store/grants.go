@@ -323,9 +323,11 @@ func (s *Store) GrantsDue(ctx context.Context, now time.Time) (due []GrantWork, 
 		return nil, err
 	}
 	for _, g := range all {
-		password, err := s.vault.open(g.secret, grantOwner(g.Name))
-		if err != nil {
-			return nil, fmt.Errorf("grant %s: %w (was the master key changed?)", g.Name, err)
+		password := []byte{}
+		if g.State == muster.GrantWanted { // what is to be ended needs none
+			if password, err = s.vault.open(g.secret, grantOwner(g.Name)); err != nil {
+				return nil, fmt.Errorf("grant %s: %w (was the master key changed?)", g.Name, err)
+			}
 		}
 		address, err := s.vault.open(g.provider, providerOwner(g.Provider))
 		if err != nil {
@@ -334,6 +336,17 @@ func (s *Store) GrantsDue(ctx context.Context, now time.Time) (due []GrantWork, 
 		due = append(due, GrantWork{Grant: g.Grant, URL: string(address), Password: string(password)})
 	}
 	return due, nil
+}
+
+// StillWanted fails when a grant that was to be made is not to be any more.
+func (s *Store) StillWanted(ctx context.Context, w GrantWork) error {
+	return s.read(ctx, "looking for a grant", func(r *reading) error {
+		all, err := findGrants(r, grantBy, w.Name)
+		if err == nil && (len(all) == 0 || all[0].State != muster.GrantWanted) {
+			err = muster.Problemf(muster.CodeConflict, "role %s is not to be made any more", w.Name)
+		}
+		return err
+	})
 }
 
 func (s *Store) revokeOver(ctx context.Context, now time.Time) error {

@@ -16,9 +16,6 @@ import (
 // older builds a muster-host that knows no directories, and of files no secrets.
 func older(t *testing.T) (program string) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("it builds the program")
-	}
 	dir := t.TempDir()
 	file, err := filepath.Abs("../../resource/resource.go")
 	if err != nil {
