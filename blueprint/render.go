@@ -157,6 +157,35 @@ func (r *Renderer) sorted(n *muster.BlueprintNode) (all []*muster.BlueprintPlace
 	return all
 }
 
+// Refs are what a node may have of one of its placements: first what the
+// placement declares now, then what it declares at other times of a move.
+func (r *Renderer) Refs(n *muster.BlueprintNode, p *muster.BlueprintPlacement) (now, besides []resource.Ref, err error) {
+	m := r.modules[key{p.Module, p.Version}]
+	if m == nil {
+		return nil, nil, fmt.Errorf("node %s, placement %s: its module %s version %d is not in the blueprint", n.ID, p.Name, p.Module, p.Version)
+	}
+	value := r.value(n, p)
+	if now, err = refs(list(m, p), value); err != nil || m.HandOver == nil {
+		return now, nil, err
+	}
+	besides, err = refs(slices.Concat(m.Resources, m.HandOver.Leaving, m.HandOver.Arriving), value)
+	return now, besides, err
+}
+
+func refs(all []resource.Resource, value module.Value) ([]resource.Ref, error) {
+	out := make([]resource.Ref, len(all))
+	for i := range all {
+		var err error
+		if out[i], err = module.FillRef(&all[i], value); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// Node is one node's share, or nil.
+func (r *Renderer) Node(id string) *muster.BlueprintNode { return r.nodes[id] }
+
 // list is what a placement declares now: both ends of a live move have their own.
 func list(m *module.Module, p *muster.BlueprintPlacement) []resource.Resource {
 	switch {

@@ -41,7 +41,7 @@ func (n *node) undone(r resource.Report, why string) resource.Report {
 	if r.Started.IsZero() {
 		r.Started = r.Finished
 	}
-	r.Lines = append(r.Lines, resource.Line{Ref: "declaration", Outcome: resource.OutcomeFailed, Reason: why})
+	r.Lines = append(r.Lines, resource.Line{Ref: resource.DeclarationRef, Outcome: resource.OutcomeFailed, Reason: why})
 	return r
 }
 

@@ -43,6 +43,12 @@ func Fill(all []resource.Resource, value Value) ([]resource.Resource, error) {
 	return out, nil
 }
 
+// FillRef is what a resource is called once it is filled in.
+func FillRef(r *resource.Resource, value Value) (resource.Ref, error) {
+	ref, err := fill(string(r.Ref()), value, false)
+	return resource.Ref(ref), err
+}
+
 // fill replaces names with a dot. Other tags are the host's, in a template.
 func fill(text string, value Value, template bool) (string, error) {
 	if !strings.Contains(text, "{{") {

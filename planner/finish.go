@@ -88,14 +88,15 @@ func (p *plan) tellMembers() {
 }
 
 // insist gives a generation that hosts take to what was said before: theirs is
-// newer where an older blueprint was made the target again.
+// newer where an older blueprint was made the target again, or where somebody
+// has declared something else since.
 func (p *plan) insist() {
 	for i := range p.nodes {
 		n := &p.nodes[i]
-		if s := n.seen(); s == nil || n.told > 0 || n.gone() || n.now.Generation == 0 || s.Holds <= n.now.Generation {
+		if n.told > 0 || n.in == nil || n.gone() || n.now.Generation == 0 || n.floor() <= n.now.Generation {
 			continue
 		}
-		p.did(line{node: n.now.ID}, "node %s is told again what it shall be: its host holds generation %d, which is newer than %d", n.title(), n.in.Seen.Holds, n.now.Generation)
+		p.did(line{node: n.now.ID}, "node %s is told again what it shall be: it was told generation %d since, which is newer than %d", n.title(), n.floor(), n.now.Generation)
 		n.tell()
 	}
 }

@@ -40,6 +40,7 @@ type Node struct {
 	Disks        []Disk          // that were adopted
 	Claims       []string        // of other schedulers: who still needs it
 	Away         bool            // its host is not linked
+	Floor        int64           // the newest generation that was declared of it, by whomever
 	Seen         *Seen           // nil: nothing was ever heard
 }
 

@@ -23,16 +23,24 @@ func (n *node) edit(at int) *muster.BlueprintPlacement {
 }
 
 // tell is the generation with which the node hears of a change. It is beyond
-// whatever its host has heard: a blueprint that was set back must get its way.
+// whatever its host may have heard: a blueprint that was set back must get its
+// way.
 func (n *node) tell() int64 {
 	if n.told == 0 {
-		n.told = n.now.Generation + 1
-		if s := n.seen(); s != nil {
-			n.told = max(n.told, s.Holds+1, s.Reconciled+1)
-		}
-		n.changed = true
+		n.told, n.changed = max(n.now.Generation, n.floor())+1, true
 	}
 	return n.told
+}
+
+// floor is the newest generation that the node's host may have heard of.
+func (n *node) floor() int64 {
+	if n.in == nil {
+		return 0
+	}
+	if s := n.in.Seen; s != nil {
+		return max(n.in.Floor, s.Holds, s.Reconciled)
+	}
+	return n.in.Floor
 }
 
 func (n *node) seen() *Seen {

@@ -49,6 +49,15 @@ type Line struct {
 	Fought bool `json:"fought,omitempty"`
 }
 
+// LetGo tells whether the host answers for it no longer, as of this line.
+func (l Line) LetGo() bool {
+	return slices.Contains([]string{"removed", "stopped", "restored", "unmounted", "forgotten"}, l.Did)
+}
+
+// DeclarationRef is what the line of a report is about that says why a
+// declaration was not applied, or not to its end.
+const DeclarationRef Ref = "declaration"
+
 // TriggerRevert is the trigger of a report that says how a declaration was taken
 // back, because it had cut the machine off.
 const TriggerRevert = "revert"
