@@ -8,7 +8,7 @@ DIR     ?= muster-dev
 N       ?= 4
 SOAK    ?= 2m
 
-.PHONY: run build check test fast slow soak lab generate packages package bench bench-host bench-control bench-plan sizes
+.PHONY: run build check test fast slow soak lab generate packages package bench bench-host bench-control bench-register bench-plan sizes
 
 run: build ## a control plane, a booter and N simulated machines, without root (DEV=--auto)
 	bin/muster dev --machines $(N) --dir $(DIR) $(DEV)
@@ -63,6 +63,9 @@ bench-host: ## the host's apply beside CFEngine and Puppet; needs root (BENCH='-
 
 bench-control: ## one musterd and 5,000 simulated hosts that link, change and come back (BENCH='-hosts 10000')
 	scripts/bench-control $(BENCH)
+
+bench-register: ## registrations and heartbeats of one musterd beside etcd; needs root to install etcd (BENCH='-rounds 5')
+	scripts/bench-register $(BENCH)
 
 bench-plan: ## the planner beside a bare scan, on 1,000 to 50,000 nodes (BENCH='-rounds 9')
 	scripts/bench-plan $(BENCH)

@@ -42,6 +42,11 @@ type Caller struct {
 	Source string // network address, for limits and audit
 }
 
+// Machine tells a machine or a booter from who acts for people.
+func (c Caller) Machine() bool {
+	return c.NodeID != "" || c.Scope == ScopeAgent || c.Scope == ScopeBooter || c.Scope == ScopeURenroll
+}
+
 // String is how the audit names a caller.
 func (c Caller) String() string {
 	switch {

@@ -261,12 +261,14 @@ func (a *API) noRoute(w http.ResponseWriter, r *http.Request, h http.Handler) {
 }
 
 // logRequest writes one line: never the query (poll tokens), a header or a body.
+// What machines and booters say again and again, and hear no refusal, is for
+// whoever debugs: thousands of them would hide what people do.
 func (a *API) logRequest(r *http.Request, q *asked, status int, took time.Duration) {
 	level := slog.LevelDebug
 	switch {
 	case status >= 500 && status != http.StatusServiceUnavailable:
 		level = slog.LevelError
-	case status >= 400 || r.Method != http.MethodGet && r.Method != http.MethodHead:
+	case status >= 400, !q.caller.Machine() && r.Method != http.MethodGet && r.Method != http.MethodHead:
 		level = slog.LevelInfo
 	}
 	if !a.log.Enabled(r.Context(), level) {

@@ -208,6 +208,28 @@ func TestNothingSecretIsWritten(t *testing.T) {
 	}
 }
 
+func TestMachinesDailyLifeIsNotLogged(t *testing.T) {
+	for _, c := range []struct {
+		path, token, body string
+		status            int
+		logged            bool
+	}{
+		{"/v1/agent/heartbeat", "key-agent", `{}`, 200, false},
+		{"/v1/agent/heartbeat", "viewer", `{}`, 403, true},
+		{"/v1/agent/heartbeat", "key-agent", `{`, 400, true},
+		{"/v1/login", "", `{"name":"ada","password":"x"}`, 200, true},
+	} {
+		var log strings.Builder
+		a := api.New(new(fake), api.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+		if w := send(a, "POST", c.path, c.token, c.body); w.Code != c.status {
+			t.Errorf("%v: %d %s", c, w.Code, w.Body)
+		}
+		if strings.Contains(log.String(), "msg=request") != c.logged {
+			t.Errorf("%v: %s", c, log.String())
+		}
+	}
+}
+
 func TestPanicIsAProblem(t *testing.T) {
 	var log strings.Builder
 	a := api.New(panics{new(fake)}, api.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"muster.internal"
+	"muster.internal/bench/measure"
 	"muster.internal/bench/plane"
 	"muster.internal/resource"
 )
@@ -79,7 +80,7 @@ func watchIdle(s settings, dir, program string) (i idle, err error) {
 	if err != nil {
 		return i, err
 	}
-	used := cpuOf(run.Process.Pid)
+	used := measure.CPU(run.Process.Pid)
 	began := time.Now()
 	time.Sleep(s.idle)
 	i.watched = time.Since(began)
@@ -87,7 +88,7 @@ func watchIdle(s settings, dir, program string) (i idle, err error) {
 	if err != nil {
 		return i, fmt.Errorf("the host has ended: %w", err)
 	}
-	i.cpu = cpuOf(run.Process.Pid) - used
+	i.cpu = measure.CPU(run.Process.Pid) - used
 	i.wakeUps = float64(after-before) / i.watched.Seconds()
 	i.pss, err = number(fmt.Sprintf("/proc/%d/smaps_rollup", run.Process.Pid), "Pss:")
 	i.pss <<= 10
@@ -154,19 +155,6 @@ func number(file, name string) (int64, error) {
 		}
 	}
 	return 0, fmt.Errorf("%s has no %s", file, name)
-}
-
-// cpuOf is what a process's threads have used.
-func cpuOf(pid int) (used time.Duration) {
-	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-	for _, t := range tasks {
-		text, _ := os.ReadFile(t)
-		if fields := strings.Fields(string(text)); len(fields) > 0 {
-			ns, _ := strconv.ParseInt(fields[0], 10, 64)
-			used += time.Duration(ns)
-		}
-	}
-	return used
 }
 
 // judgeIdle prints what was seen and says whether it is within bounds.

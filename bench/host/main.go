@@ -117,11 +117,3 @@ const (
 )
 
 var goals = []goal{{noChange, "CFEngine", 0.15}, {noChange, "Puppet", 0.01}, {repair, "CFEngine", 0.2}, {first, "CFEngine", 0.6}}
-
-func median(values []float64) float64 {
-	v := slices.Sorted(slices.Values(values))
-	if len(v) == 0 {
-		return 0
-	}
-	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
-}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"text/tabwriter"
 	"time"
+
+	"muster.internal/bench/measure"
 )
 
 func timed(do func() error) (time.Duration, error) {
@@ -40,7 +42,7 @@ func spread(values []float64) string {
 	if len(values) == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%.3f [%.3f–%.3f]", median(values), slices.Min(values), slices.Max(values))
+	return fmt.Sprintf("%.3f [%.3f–%.3f]", measure.Median(values), slices.Min(values), slices.Max(values))
 }
 
 // A verdict says of each goal whether it was met, and counts those that were not.
@@ -79,7 +81,7 @@ func judge(v *verdict, tools []*tool, program int64) {
 		if peer == nil || len(peer.cpu[g.phase]) == 0 {
 			continue
 		}
-		ratio := median(host.cpu[g.phase]) / median(peer.cpu[g.phase])
+		ratio := measure.Median(host.cpu[g.phase]) / measure.Median(peer.cpu[g.phase])
 		v.say(ratio <= g.most, "%s: CPU %.3f of %s's, at most %g", phaseNames[g.phase], ratio, g.tool, g.most)
 	}
 	v.say(host.peak <= mostPeak, "peak memory %.1f MB, at most %.0f", float64(host.peak)/1e6, mostPeak/1e6)

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"muster.internal/bench/measure"
 	"muster.internal/udp"
 )
 
@@ -71,7 +72,7 @@ func (b *bench) dhcp(ctx context.Context) ([]comparison, error) {
 		began := time.Now()
 		done, failed, err = l.run(1000, 1, 2*time.Second)
 		took = time.Since(began)
-		r.P50 = append(r.P50, median(l.offers))
+		r.P50 = append(r.P50, measure.Median(l.offers))
 		return done, failed, took, err
 	}
 	if err := b.compare(ctx, one, append([]server{us}, peers...), ready, single, 1e6); err != nil {

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"muster.internal/bench/measure"
 )
 
 const (
@@ -88,7 +90,7 @@ http { access_log off; sendfile on; tcp_nopush on; keepalive_requests 100000;
 				sum += n
 				rates = append(rates, float64(n))
 			}
-			if middle := median(rates); middle > 0 {
+			if middle := measure.Median(rates); middle > 0 {
 				r.Slow = append(r.Slow, slices.Min(rates)/middle)
 			}
 			return int(sum >> 10), failed, took, nil // in KiB
@@ -108,7 +110,7 @@ http { access_log off; sendfile on; tcp_nopush on; keepalive_requests 100000;
 		case 256:
 			cmp.atMost(1.6, "muster", "nginx")
 		}
-		cmp.Goals = append(cmp.Goals, goal{"muster's slowest connection / its median", median(ours.Slow), 0.25, true})
+		cmp.Goals = append(cmp.Goals, goal{"muster's slowest connection / its median", measure.Median(ours.Slow), 0.25, true})
 		all = append(all, *cmp)
 	}
 	return all, nil

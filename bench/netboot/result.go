@@ -7,6 +7,8 @@ import (
 	"io"
 	"slices"
 	"text/tabwriter"
+
+	"muster.internal/bench/measure"
 )
 
 // A comparison is one kind of work, done by muster-booter and by its peers.
@@ -63,7 +65,7 @@ func (c *comparison) of(server string) *result {
 func (c *comparison) atMost(bound float64, server, peer string) {
 	a, b := c.Results[server], c.Results[peer]
 	if a != nil && b != nil && len(a.Values) > 0 && len(b.Values) > 0 {
-		c.Goals = append(c.Goals, goal{"CPU of " + server + " / " + peer, median(a.Values) / median(b.Values), bound, false})
+		c.Goals = append(c.Goals, goal{"CPU of " + server + " / " + peer, measure.Median(a.Values) / measure.Median(b.Values), bound, false})
 	}
 }
 
@@ -71,7 +73,7 @@ func (c *comparison) atMost(bound float64, server, peer string) {
 func (c *comparison) faster(bound float64, server, peer string) {
 	a, b := c.Results[server], c.Results[peer]
 	if a != nil && b != nil && len(a.Rates) > 0 && len(b.Rates) > 0 {
-		c.Goals = append(c.Goals, goal{"rate of " + server + " / " + peer, median(a.Rates) / median(b.Rates), bound, true})
+		c.Goals = append(c.Goals, goal{"rate of " + server + " / " + peer, measure.Median(a.Rates) / measure.Median(b.Rates), bound, true})
 	}
 }
 
@@ -110,17 +112,5 @@ func spread(v []float64) string {
 	if len(v) == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%.3g [%.3g-%.3g]", median(v), slices.Min(v), slices.Max(v))
-}
-
-// median is NaN-free: it is asked only of values that exist.
-func median(v []float64) float64 {
-	s := slices.Sorted(slices.Values(v))
-	if len(s) == 0 {
-		return 0
-	}
-	if n := len(s); n%2 == 0 {
-		return (s[n/2-1] + s[n/2]) / 2
-	}
-	return s[len(s)/2]
+	return fmt.Sprintf("%.3g [%.3g-%.3g]", measure.Median(v), slices.Min(v), slices.Max(v))
 }

@@ -14,12 +14,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"slices"
 	"syscall"
 	"text/tabwriter"
 	"time"
 
 	"muster.internal"
+	"muster.internal/bench/measure"
 	"muster.internal/planner"
 )
 
@@ -45,7 +45,7 @@ func run(rounds int) error {
 	}
 	var all []result
 	for _, size := range []int{1000, 5000, 10_000, 20_000, 50_000} {
-		r, err := measure(size, size, rounds)
+		r, err := compare(size, size, rounds)
 		if err != nil {
 			return err
 		}
@@ -62,7 +62,7 @@ func run(rounds int) error {
 	return judge(all)
 }
 
-func measure(nodes, count, rounds int) (result, error) {
+func compare(nodes, count, rounds int) (result, error) {
 	r := result{nodes: nodes, count: count}
 	var first, none, expunged, bare []float64
 	for range rounds {
@@ -90,7 +90,7 @@ func measure(nodes, count, rounds int) (result, error) {
 		}
 		bare = append(bare, cpu(func() { r.placed = scan(nodes, count) }))
 	}
-	r.first, r.none, r.expunged, r.bare = median(first), median(none), median(expunged), median(bare)
+	r.first, r.none, r.expunged, r.bare = measure.Median(first), measure.Median(none), measure.Median(expunged), measure.Median(bare)
 	return r, nil
 }
 
@@ -129,9 +129,4 @@ func placed(b *muster.Blueprint) (n int) {
 		}
 	}
 	return n
-}
-
-func median(values []float64) float64 {
-	v := slices.Sorted(slices.Values(values))
-	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }

@@ -107,9 +107,12 @@ func (m *Musterd) login(ctx context.Context) error {
 	return nil
 }
 
+// URL is where it answers.
+func (m *Musterd) URL() string { return "https://" + m.address }
+
 // Client is one of this control plane, with a bearer token or without.
 func (m *Musterd) Client(token string, t client.Trust) (*client.Client, error) {
-	return client.New("https://"+m.address, token, t)
+	return client.New(m.URL(), token, t)
 }
 
 // Kill ends it as a power cut would.
