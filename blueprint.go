@@ -41,9 +41,12 @@ type BlueprintPlacement struct {
 	Name    string `json:"name"` // one label of a DNS name
 	Number  int    `json:"number,omitempty"`
 	Version int64  `json:"version"`
-	// Disk is the durable disk that it is on, Transient the one it can lose.
-	Disk      string `json:"disk_id,omitempty"`
-	Transient string `json:"transient_disk_id,omitempty"`
+	// Disk is the durable disk that it is on, Transient the one it can lose; their
+	// identities are how a host finds them.
+	Disk              string `json:"disk_id,omitempty"`
+	DiskIdentity      string `json:"disk_identity,omitempty"`
+	Transient         string `json:"transient_disk_id,omitempty"`
+	TransientIdentity string `json:"transient_disk_identity,omitempty"`
 	// Since is the generation as of which its node is told of it, as it is now.
 	Since int64 `json:"since,omitempty"`
 	// Held: its room is kept, and its node is not told of it.

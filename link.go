@@ -164,6 +164,24 @@ type NodeOwned struct {
 	Owned      []resource.Owned `json:"owned"`
 }
 
+// A PlacementHealth is what the host of a node sees of one placement that it is
+// told to check.
+type PlacementHealth struct {
+	ID       string    `json:"id"`
+	Healthy  bool      `json:"healthy"`
+	CaughtUp bool      `json:"caught_up"`        // also of one that has nothing to catch up with
+	Reason   string    `json:"reason,omitempty"` // why it is not
+	Since    time.Time `json:"since"`            // it is so, by the node's clock
+}
+
+// NodeHealth is what a node's host said last of the placements that it checks.
+type NodeHealth struct {
+	NodeID     string            `json:"node_id"`
+	SaidAt     time.Time         `json:"said_at"`          // when it was last otherwise
+	Unable     string            `json:"unable,omitempty"` // why its host checks nothing
+	Placements []PlacementHealth `json:"placements"`
+}
+
 // A NodeProfile is what a node's host says of its machine.
 type NodeProfile struct {
 	NodeID     string    `json:"node_id"`

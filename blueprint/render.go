@@ -103,7 +103,7 @@ func inOrder(all []module.Module) (order []*module.Module) {
 }
 
 // Declaration is what a node is told: the resources of its placements,
-// dependencies first. What two of them declare alike is there once; what they
+// dependencies first, and how its host sees that they are up. What two of them declare alike is there once; what they
 // declare differently is an error, and so is a node that may be told nothing.
 func (r *Renderer) Declaration(nodeID string) (resource.Declaration, error) {
 	n := r.nodes[nodeID]
@@ -122,6 +122,9 @@ func (r *Renderer) render(n *muster.BlueprintNode) (resource.Declaration, error)
 	owner := map[resource.Ref]string{}
 	for _, p := range r.sorted(n) {
 		m := r.modules[key{p.Module, p.Version}]
+		if h := m.Health; h != nil {
+			d.Checks = append(d.Checks, resource.Check{ID: p.ID, Port: h.Port, Path: h.Path, CaughtUp: h.CaughtUp})
+		}
 		filled, err := module.Fill(list(m, p), r.value(n, p))
 		if err != nil {
 			return d, fmt.Errorf("node %s, placement %s of module %s: %w", n.ID, p.Name, p.Module, err)
@@ -230,8 +233,12 @@ func (r *Renderer) value(n *muster.BlueprintNode, p *muster.BlueprintPlacement) 
 			return n.Address, true
 		case "disk.id":
 			return p.Disk, true
+		case "disk.identity":
+			return p.DiskIdentity, true
 		case "transient.id":
 			return p.Transient, true
+		case "transient.identity":
+			return p.TransientIdentity, true
 		}
 		return "", false
 	}

@@ -10,8 +10,8 @@ import (
 )
 
 // Placement names, which a template can use besides those of other modules.
-var placementNames = []string{"disk.id", "node.address", "node.hostname", "node.id", "placement.id", "placement.module", "placement.name",
-	"placement.number", "placement.version", "transient.id"}
+var placementNames = []string{"disk.id", "disk.identity", "node.address", "node.hostname", "node.id", "placement.id", "placement.module", "placement.name",
+	"placement.number", "placement.version", "transient.id", "transient.identity"}
 
 // What is said of many placements: names and addresses with commas between them,
 // hosts as the lines of a hosts file.
@@ -101,6 +101,10 @@ func eachText(r *resource.Resource, do func(field string, text *string, template
 		eachRef(r.Service.RestartOn, say)
 	case r.Container != nil:
 		eachOfContainer(r.Container, say)
+	case r.Disk != nil:
+		say("id", &r.Disk.ID)
+		say("identity", &r.Disk.Identity)
+		say("path", &r.Disk.Path)
 	}
 	eachRef(r.After, say)
 	return err
@@ -150,6 +154,9 @@ func clone(r resource.Resource) resource.Resource {
 		c.Command, c.Mounts, c.RestartOn = slices.Clone(c.Command), slices.Clone(c.Mounts), slices.Clone(c.RestartOn)
 		c.Environment = maps.Clone(c.Environment)
 		r.Container = &c
+	case r.Disk != nil:
+		c := *r.Disk
+		r.Disk = &c
 	}
 	return r
 }

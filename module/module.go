@@ -104,8 +104,9 @@ type HandOver struct {
 	Arriving []resource.Resource `json:"arriving"`
 }
 
-// Health says how to see that a placement is up. Without it, one is healthy as
-// soon as its resources are as declared.
+// Health says how to see that a placement is up; its node's host looks. Without
+// it, one is healthy as soon as its resources are as declared. A host that is too
+// old to look leaves it unhealthy.
 type Health struct {
 	Port int    `json:"port"`           // of the node; it must take a TCP connection,
 	Path string `json:"path,omitempty"` // or answer this path over HTTP with success

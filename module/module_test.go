@@ -89,7 +89,7 @@ func TestErrors(t *testing.T) {
 		{`{"module":"a","version":1,"place":{"replicas":2},"resources":[{"action":{"name":"x","command":["true"]}}]}`, `m: module a: resources: resource 1 (action:x): a module may not carry an action: no host takes one over the link`},
 		{`{"module":"a","version":1,"place":{"replicas":2},"resources":[{"file":{"path":"etc"}}]}`, `m: module a: resources: resource 1 (file:etc): file.path: "etc" must begin with /`},
 		{`{"module":"a","version":1,"place":{"replicas":2},"resources":[{"container":{"name":"xx","image":"x","command":["{{ hostname }}"]}}]}`, `{{ hostname }}: only a file's template is filled in by the host`},
-		{`{"module":"a","version":1,"place":{"replicas":2},"resources":[{"file":{"path":"/x","template":"{{ placement.colour }}"}}]}`, `m: module a: resources: file:/x: nothing is called "placement.colour"; there is disk.id, node.address,`},
+		{`{"module":"a","version":1,"place":{"replicas":2},"resources":[{"file":{"path":"/x","template":"{{ placement.colour }}"}}]}`, `m: module a: resources: file:/x: nothing is called "placement.colour"; there is disk.id, disk.identity, node.address,`},
 		{`{"module":"a","version":1,"place":{"replicas":2},"resources":[{"file":{"path":"/x","template":"{{ module.b.names }}"}}]}`, `nothing is called "module.b.names"`},
 		{`{"module":"a","version":1,"place":{"replicas":2},"resources":[{"file":{"path":"/x","template":"{{ colour }}"}}]}`, `m: module a: resources: resource 1 (file:/x): file.template: line 1: nothing is called "colour"`},
 		{`{"module":"a","version":1,"place":{"replicas":2},"resources":[{"file":{"path":"/{{x","template":"x"}}]}`, `it is not closed`},

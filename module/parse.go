@@ -161,14 +161,7 @@ func (m *Module) checkMoves(found finding) {
 
 func (m *Module) checkHealth(found finding) {
 	if h := m.Health; h != nil {
-		if h.Port < 1 || h.Port > 65535 {
-			found("health.port", "%d must be from 1 to 65535", h.Port)
-		}
-		for field, p := range map[string]string{"path": h.Path, "caught_up": h.CaughtUp} {
-			if p != "" && (p[0] != '/' || strings.ContainsFunc(p, func(r rune) bool { return r <= ' ' || r == 0x7f })) {
-				found("health."+field, "%q must be a path that begins with /", p)
-			}
-		}
+		resource.CheckProbe(h.Port, h.Path, h.CaughtUp, func(field, format string, args ...any) { found("health."+field, format, args...) })
 	}
 	for i, h := range m.OnExpunge {
 		switch {
@@ -230,10 +223,16 @@ func (m *Module) sample(own, number string) Value {
 		case strings.HasPrefix(name, "node."), name == "placement.module", name == "placement.version":
 			return "1", slices.Contains(placementNames, name) // the same for two on one node
 		}
-		if name == "placement.number" {
-			own = number
+		its := own
+		switch name {
+		case "placement.number":
+			its = number
+		case "disk.id", "transient.id":
+			its = "00000000-0000-4000-8000-00000000000" + number
+		case "disk.identity", "transient.identity":
+			its = "wwn " + number
 		}
-		return own, slices.Contains(placementNames, name)
+		return its, slices.Contains(placementNames, name)
 	}
 }
 

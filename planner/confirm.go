@@ -166,7 +166,7 @@ func (p *plan) otherTransient(n *node, at int, why string) bool {
 		return false
 	}
 	pl = n.edit(at)
-	pl.Transient = other
+	pl.Transient, pl.TransientIdentity = other, n.identity(other)
 	if !pl.Held {
 		pl.Since, n.up[at] = n.tell(), false
 	}

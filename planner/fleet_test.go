@@ -61,7 +61,7 @@ func (f *fleet) add(id string, disks int, labels string) *planner.Node {
 	n := planner.Node{ID: id, Hostname: id, Address: fmt.Sprintf("10.0.%d.%d", len(f.nodes)/250, len(f.nodes)%250+1), Registration: muster.Approved,
 		Policy: muster.PolicyInService, State: muster.NodeInitializing, Labels: labelsOf(labels)}
 	for i := range disks {
-		n.Disks = append(n.Disks, planner.Disk{ID: fmt.Sprintf("%sd%d", id, i+1), Policy: muster.DiskPolicyInService, State: muster.DiskInService, SizeMiB: 1 << 20})
+		n.Disks = append(n.Disks, planner.Disk{ID: fmt.Sprintf("%sd%d", id, i+1), Identity: fmt.Sprintf("wwn %s%d", id, i+1), Policy: muster.DiskPolicyInService, State: muster.DiskInService, SizeMiB: 1 << 20})
 	}
 	f.nodes = append(f.nodes, n)
 	slices.SortFunc(f.nodes, func(a, b planner.Node) int { return strings.Compare(a.ID, b.ID) })

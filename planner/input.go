@@ -46,13 +46,14 @@ type Node struct {
 
 // A Disk is an adopted disk.
 type Disk struct {
-	ID      string
-	Policy  muster.DiskPolicy
-	State   muster.DiskState
-	Labels  map[string]string
-	SizeMiB int64
-	Member  bool     // of the node's pool: not for placements
-	Claims  []string // of other schedulers
+	ID       string
+	Identity string // by which its node's host finds it
+	Policy   muster.DiskPolicy
+	State    muster.DiskState
+	Labels   map[string]string
+	SizeMiB  int64
+	Member   bool     // of the node's pool: not for placements
+	Claims   []string // of other schedulers
 }
 
 // Seen is one node's part of an inventory. It may be old: every decision on it
@@ -73,7 +74,11 @@ type SeenDisk struct {
 }
 
 // A SeenPlacement is one that there is something of. CaughtUp is also said of
-// one that has nothing to catch up with.
+// one that has nothing to catch up with. Of a module with a health check a host
+// that cannot check, because it is too old, leaves its placements neither healthy
+// nor caught up, with that for the reason: what nobody has seen up does not count
+// as available, so nothing of that module is moved or updated on its account
+// until the host is.
 type SeenPlacement struct {
 	ID       string
 	Healthy  bool

@@ -84,6 +84,14 @@ func (n *node) disk(id string) *Disk {
 	return nil
 }
 
+// identity is that of one of its adopted disks.
+func (n *node) identity(id string) string {
+	if d := n.disk(id); d != nil {
+		return d.Identity
+	}
+	return ""
+}
+
 // there tells whether a disk is plugged in.
 func (n *node) there(id string) bool {
 	s := n.seen()

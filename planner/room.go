@@ -198,6 +198,7 @@ func (p *plan) create(i int, k *kind, pl muster.BlueprintPlacement) *muster.Blue
 	if m.Asks.TransientMiB > 0 {
 		pl.Transient = p.findDisk(n, m, m.Asks.TransientMiB, pl.Disk)
 	}
+	pl.DiskIdentity, pl.TransientIdentity = n.identity(pl.Disk), n.identity(pl.Transient)
 	n.changed = true
 	if !pl.Held {
 		pl.Since = n.tell()

@@ -22,7 +22,9 @@ var (
 	actionName    = shape{regexp.MustCompile(`^[a-z0-9][a-z0-9._-]*$`), 64}
 	accountName   = shape{regexp.MustCompile(`^([a-z_][a-z0-9_.-]{0,31}\$?|[0-9]{1,10})$`), 33}
 	variableName  = shape{regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`), MaxBytes}
+	uuidText      = shape{regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`), 36}
 	valueName     = shape{regexp.MustCompile(`^[a-z][a-z0-9_.]*$`), 64}
+	filesystems   = []string{"xfs", "ext4", "btrfs"}
 	restarts      = []string{"", "no", "on-failure", "always", "unless-stopped"}
 )
 
@@ -64,7 +66,7 @@ func (d *Declaration) check() (errs []error) {
 		r := &d.Resources[i]
 		if kinds := r.kinds(); kinds != 1 && r.Unread == nil {
 			at = d.place(i) + ": "
-			found("kind", "it must be one of file, directory, package, service, container and action, and is %d of them", kinds)
+			found("kind", "it must be one of file, directory, package, service, container, action and disk, and is %d of them", kinds)
 			continue
 		}
 		if r.Service != nil {
@@ -82,12 +84,14 @@ func (d *Declaration) check() (errs []error) {
 		d.checkPlace(i, paths, found)
 		earlier[r.Ref()] = i
 	}
+	at = ""
+	d.checkChecks(found)
 	return errs
 }
 
 func (r *Resource) kinds() int {
 	n := 0
-	for _, is := range []bool{r.File != nil, r.Directory != nil, r.Package != nil, r.Service != nil, r.Container != nil, r.Action != nil} {
+	for _, is := range []bool{r.File != nil, r.Directory != nil, r.Package != nil, r.Service != nil, r.Container != nil, r.Action != nil, r.Disk != nil} {
 		if is {
 			n++
 		}
@@ -96,8 +100,11 @@ func (r *Resource) kinds() int {
 }
 
 func keyField(k Kind) string {
-	if k == KindFile || k == KindDirectory {
+	switch k {
+	case KindFile, KindDirectory:
 		return string(k) + ".path"
+	case KindDisk:
+		return "disk.id"
 	}
 	return string(k) + ".name"
 }
@@ -110,9 +117,13 @@ func unitOf(name string) string {
 	return name + ".service"
 }
 
-// Path is where it is in the file system, if it is there.
+// Path is where it is in the file system, if it is there. A disk is where it is
+// mounted.
 func (r *Resource) Path() string {
-	if k := r.Kind(); k == KindFile || k == KindDirectory {
+	switch k := r.Kind(); {
+	case r.Disk != nil:
+		return r.Disk.Path
+	case k == KindFile || k == KindDirectory:
 		return r.Ref().Key()
 	}
 	return ""
@@ -190,6 +201,11 @@ func (r *Resource) check(values map[string]string, found finding) {
 		r.Action.check(in)
 		if r.Adopt {
 			found("adopt", "an action leaves nothing that could be adopted")
+		}
+	case r.Disk != nil:
+		r.Disk.check(in)
+		if r.Adopt {
+			found("adopt", "a disk that carries its id is the host's, and no other is touched")
 		}
 	}
 	switch {
@@ -308,5 +324,53 @@ func (a *Action) check(found finding) {
 	}
 	if a.Timeout != "" {
 		checkDuration(a.Timeout, 24*time.Hour, "timeout", found)
+	}
+}
+
+func (k *DataDisk) check(found finding) {
+	if !uuidText.fits(k.ID) {
+		found("id", "%q must be a UUID, in small letters", k.ID)
+	}
+	if kind, which, _ := strings.Cut(k.Identity, " "); kind != "wwn" && kind != "serial" || which == "" || len(k.Identity) > 300 {
+		found("identity", "%q must be \"wwn …\" or \"serial …\", as muster inventory shows it", k.Identity)
+	}
+	checkPath(k.Path, found)
+	if !slices.Contains(filesystems, k.Filesystem) {
+		found("filesystem", "is one of %s, not %q", strings.Join(filesystems, ", "), k.Filesystem)
+	}
+}
+
+// MaxChecks is how many checks a declaration may have.
+const MaxChecks = 1000
+
+func (d *Declaration) checkChecks(found finding) {
+	if len(d.Checks) > MaxChecks {
+		found("checks", "there are more than %d", MaxChecks)
+	}
+	seen := map[string]bool{}
+	for i, c := range d.Checks {
+		in := func(field, format string, args ...any) {
+			found(fmt.Sprintf("check %d (%.64s): %s", i+1, c.ID, field), format, args...)
+		}
+		switch {
+		case c.ID == "" || len(c.ID) > 64:
+			in("id", "must be the placement's, at most 64 bytes")
+		case seen[c.ID]:
+			in("id", "is there twice")
+		}
+		seen[c.ID] = true
+		CheckProbe(c.Port, c.Path, c.CaughtUp, in)
+	}
+}
+
+// CheckProbe says what is wrong with how to see that something is up.
+func CheckProbe(port int, path, caughtUp string, found func(field, format string, args ...any)) {
+	if port < 1 || port > 65535 {
+		found("port", "%d must be from 1 to 65535", port)
+	}
+	for _, p := range []struct{ field, path string }{{"path", path}, {"caught_up", caughtUp}} {
+		if p.path != "" && (p.path[0] != '/' || len(p.path) > 1024 || strings.ContainsFunc(p.path, func(r rune) bool { return r <= ' ' || r == 0x7f })) {
+			found(p.field, "%q must be a path that begins with /", p.path)
+		}
 	}
 }

@@ -32,7 +32,7 @@ func TestDeclarationsPage(t *testing.T) {
 	if d, err := Parse("README.md", []byte(example)); err != nil || len(d.Resources) != 3 {
 		t.Errorf("%d resources in %q: %v", len(d.Resources), example, err)
 	}
-	for _, k := range []Kind{KindFile, KindDirectory, KindService, KindContainer, KindPackage, KindAction} {
+	for _, k := range []Kind{KindFile, KindDirectory, KindService, KindContainer, KindPackage, KindAction, KindDisk} {
 		row := "| " + string(k)
 		for _, o := range []Origin{OriginCreated, OriginAdopted, OriginFound} {
 			row += " | " + string(Owned{Ref: NewRef(k, "x"), Origin: o}.Removal())
@@ -44,7 +44,7 @@ func TestDeclarationsPage(t *testing.T) {
 	if facts := "`" + strings.Join(factNames, "`, `") + "`"; !strings.Contains(strings.ReplaceAll(page, "\n", " "), facts) {
 		t.Errorf("%s lacks the facts %s", declarationsPage, facts)
 	}
-	for _, v := range []any{Declaration{}, Resource{}, File{}, Directory{}, Package{}, Service{}, Container{}, Mount{}, Port{}, Action{}} {
+	for _, v := range []any{Declaration{}, Resource{}, File{}, Directory{}, Package{}, Service{}, Container{}, Mount{}, Port{}, Action{}, DataDisk{}, Check{}} {
 		for i := range reflect.TypeOf(v).NumField() {
 			name, _, _ := strings.Cut(reflect.TypeOf(v).Field(i).Tag.Get("json"), ",")
 			if name != "-" && !regexp.MustCompile(`\b`+name+`\b`).MatchString(page) {

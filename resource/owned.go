@@ -58,6 +58,7 @@ const (
 	RemovalRestore Removal = "restore" // it is again what it was before
 	RemovalStop    Removal = "stop"    // a service ends; its unit stays
 	RemovalForget  Removal = "forget"  // it stays, and is nobody's
+	RemovalUnmount Removal = "unmount" // a disk is let go; what is on it stays
 )
 
 // removals is the whole table; what is not in it is forgotten.
@@ -66,6 +67,7 @@ var removals = map[Kind]map[Origin]Removal{
 	KindDirectory: {OriginCreated: RemovalRemove, OriginAdopted: RemovalRestore},
 	KindService:   {OriginCreated: RemovalStop, OriginAdopted: RemovalRestore},
 	KindContainer: {OriginCreated: RemovalRemove, OriginAdopted: RemovalForget},
+	KindDisk:      {OriginCreated: RemovalUnmount, OriginAdopted: RemovalUnmount, OriginFound: RemovalUnmount}, // its id makes it the host's
 }
 
 // OriginText says how the host came to it, and what is unfinished about that.

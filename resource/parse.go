@@ -99,12 +99,14 @@ func decodeJSON(text []byte, newer bool) (d Declaration, errs []error) {
 			err = in.Decode(&d.Values)
 		case "resources":
 			errs, err = decodeResources(in, text, &d, newer)
+		case "checks":
+			err = in.Decode(&d.Checks)
 		default:
 			if newer {
 				err = in.Decode(new(json.RawMessage))
 				break
 			}
-			return d, []error{fmt.Errorf("it has an unknown field %q; there is generation, confirm, values and resources", field)}
+			return d, []error{fmt.Errorf("it has an unknown field %q; there is generation, confirm, values, resources and checks", field)}
 		}
 		if err != nil {
 			return d, []error{fmt.Errorf("%s: %w", field, Wrong(err, text))}

@@ -15,7 +15,9 @@ const whole = `{"generation":7,"confirm":"2m","values":{"peer":"10.0.0.2"},"reso
  {"service":{"name":"chrony","restart_on":["file:/etc/app/app.conf"]},"after":["package:chrony"]},
  {"container":{"name":"web","image":"nginx:1.27","command":["nginx","-g","daemon off;"],"environment":{"A":"1"},
   "mounts":[{"source":"/etc/app","target":"/app","read_only":true}],"ports":[{"host":8080,"container":80}]},"after":["service:chrony"]},
- {"action":{"name":"migrate","command":["/bin/true"],"unless":["/bin/false"],"timeout":"10s"}}]}`
+ {"action":{"name":"migrate","command":["/bin/true"],"unless":["/bin/false"],"timeout":"10s"}},
+ {"disk":{"id":"00112233-4455-4677-8899-aabbccddeeff","identity":"wwn naa.5000","path":"/srv/disk","filesystem":"xfs"}}],
+ "checks":[{"id":"p1","port":8080,"path":"/up","caught_up":"/caught-up"}]}`
 
 func TestParse(t *testing.T) {
 	d, err := Parse("node.json", []byte(whole))
@@ -26,7 +28,7 @@ func TestParse(t *testing.T) {
 	for _, r := range d.Resources {
 		refs = append(refs, r.Ref())
 	}
-	want := []Ref{"directory:/etc/app", "file:/etc/app/app.conf", "package:chrony", "service:chrony.service", "container:web", "action:migrate"}
+	want := []Ref{"directory:/etc/app", "file:/etc/app/app.conf", "package:chrony", "service:chrony.service", "container:web", "action:migrate", "disk:00112233-4455-4677-8899-aabbccddeeff"}
 	if diff := cmp.Diff(want, refs); diff != "" {
 		t.Error(diff)
 	}
@@ -68,6 +70,8 @@ resources:
     ports: [{host: 8080, container: 80}]
   after: ["service:chrony"]
 - action: {name: migrate, command: [/bin/true], unless: [/bin/false], timeout: 10s}
+- disk: {id: 00112233-4455-4677-8899-aabbccddeeff, identity: wwn naa.5000, path: /srv/disk, filesystem: xfs}
+checks: [{id: p1, port: 8080, path: /up, caught_up: /caught-up}]
 `
 	a, err := Parse("node.yaml", []byte(y))
 	if err != nil {
@@ -85,6 +89,9 @@ resources:
 // Every mistake names the source, the resource and the field.
 func TestParseMistakes(t *testing.T) {
 	file := func(fields string) string { return `{"resources":[{"file":{` + fields + `}}]}` }
+	disk := func(field string) string { // the last of two fields counts
+		return `{"resources":[{"disk":{"id":"00112233-4455-4677-8899-aabbccddeeff","identity":"wwn 1","path":"/a","filesystem":"xfs",` + field + `}}]}`
+	}
 	for _, c := range []struct{ text, want string }{
 		{``, `d: it is empty; a declaration that names nothing is {"resources":[]}`},
 		{`[]`, `d: it must be an object with "resources"`},
@@ -93,12 +100,12 @@ func TestParseMistakes(t *testing.T) {
 		{"{\"resources\":[\n", `d: resources: line 2: it ends too early`},
 		{`{"resources":[]} x`, `d: something follows after its end`},
 		{`{"resources":[],"resources":[]}`, `d: "resources" is there twice`},
-		{`{"resource":[]}`, `d: it has an unknown field "resource"; there is generation, confirm, values and resources`},
+		{`{"resource":[]}`, `d: it has an unknown field "resource"; there is generation, confirm, values, resources and checks`},
 		{`{"resources":{}}`, `d: resources: must be a list`},
 		{file(`"path":"/a","template":"{{ grant_app_password }}"`), `d: resource 1 (file:/a): file.secret: its template uses a grant, so it must be "secret": true`},
 		{file(`"path":"/a","template":"{{ grant_app_salt }}","secret":true`), `d: resource 1 (file:/a): file.template: line 1: nothing is called "grant_app_salt"; there is address, arch, firmware, hostname, kernel, node_id, os, os_version, server_uuid`},
-		{`{"resources":[{}]}`, `d: resource 1: kind: it must be one of file, directory, package, service, container and action, and is 0 of them`},
-		{`{"resources":[{"file":{"path":"/a"},"directory":{"path":"/b"}}]}`, `d: resource 1 (file:/a): kind: it must be one of file, directory, package, service, container and action, and is 2 of them`},
+		{`{"resources":[{}]}`, `d: resource 1: kind: it must be one of file, directory, package, service, container, action and disk, and is 0 of them`},
+		{`{"resources":[{"file":{"path":"/a"},"directory":{"path":"/b"}}]}`, `d: resource 1 (file:/a): kind: it must be one of file, directory, package, service, container, action and disk, and is 2 of them`},
 		{`{"resources":[{"fiel":{}}]}`, `d: resource 1: unknown field "fiel"`},
 		{file(`"path":"/a","mode":644`), `d: resource 1 (file:/a): file.mode: must be a text, in quotes, not a number`},
 		{file(`"path":"/a","mode":"0888"`), `d: resource 1 (file:/a): file.mode: "0888" is no mode; say it in octal, such as "0644"`},
@@ -136,6 +143,18 @@ func TestParseMistakes(t *testing.T) {
 		{`{"resources":[{"action":{"name":"a","command":[]}}]}`, `d: resource 1 (action:a): action.command: must be a program and its arguments, as a list`},
 		{`{"resources":[{"action":{"name":"a","command":["x"],"timeout":"2"}}]}`, `d: resource 1 (action:a): action.timeout: "2" must be a time such as "2m", from 1s to 24h0m0s`},
 		{`{"resources":[{"action":{"name":"a","command":["x"]},"adopt":true}]}`, `d: resource 1 (action:a): adopt: an action leaves nothing that could be adopted`},
+		{disk(`"id":"x"`), `d: resource 1 (disk:x): disk.id: "x" must be a UUID, in small letters`},
+		{disk(`"identity":"/dev/sda"`), `d: resource 1 (disk:00112233-4455-4677-8899-aabbccddeeff): disk.identity: "/dev/sda" must be "wwn …" or "serial …", as muster inventory shows it`},
+		{disk(`"path":"/dev/x"`), `d: resource 1 (disk:00112233-4455-4677-8899-aabbccddeeff): disk.path: /dev is not for declarations`},
+		{disk(`"filesystem":"zfs"`), `d: resource 1 (disk:00112233-4455-4677-8899-aabbccddeeff): disk.filesystem: is one of xfs, ext4, btrfs, not "zfs"`},
+		{strings.Replace(disk(`"path":"/b"`), `}}]`, `},"adopt":true}]`, 1), `d: resource 1 (disk:00112233-4455-4677-8899-aabbccddeeff): adopt: a disk that carries its id is the host's, and no other is touched`},
+		{strings.Replace(disk(`"path":"/b"`), `]`, `,{"directory":{"path":"/b"}}]`, 1), `d: resource 2 (directory:/b): directory.path: resource 1 is at this path, too`},
+		{strings.Replace(disk(`"path":"/b"`), `[`, `[{"directory":{"path":"/b/c"}},`, 1), `d: resource 1 (directory:/b/c): directory.path: its directory /b comes later, as resource 2; put it first`},
+		{`{"resources":[],"checks":[{"id":"","port":1}]}`, `d: check 1 (): id: must be the placement's, at most 64 bytes`},
+		{`{"resources":[],"checks":[{"id":"a","port":1},{"id":"a","port":1}]}`, `d: check 2 (a): id: is there twice`},
+		{`{"resources":[],"checks":[{"id":"a","port":0}]}`, `d: check 1 (a): port: 0 must be from 1 to 65535`},
+		{`{"resources":[],"checks":[{"id":"a","port":1,"caught_up":"x y"}]}`, `d: check 1 (a): caught_up: "x y" must be a path that begins with /`},
+		{`{"resources":[],"checks":[{"id":"a","port":1,"prot":2}]}`, `d: checks: unknown field "prot"`},
 		{`{"confirm":"2h","resources":[]}`, `d: confirm: "2h" must be a time such as "2m", from 1s to 1h0m0s`},
 		{`{"values":{"os":"x"},"resources":[]}`, `d: values: "os" cannot be a name: small letters, digits, dots and underlines, and none of the facts`},
 		{"resources:\n- file: {path: /a, mode: 0644}\n", `d: resource 1 (file:/a): file.mode: must be a text, in quotes, not a number`},

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// A Kind is one of the six kinds of resource.
+// A Kind is one of the kinds of resource.
 type Kind string
 
 // The kinds, by their wire names.
@@ -24,14 +24,15 @@ const (
 	KindService   Kind = "service"
 	KindContainer Kind = "container"
 	KindAction    Kind = "action"
+	KindDisk      Kind = "disk"
 )
 
 // Kinds are all of them.
-var Kinds = []Kind{KindFile, KindDirectory, KindPackage, KindService, KindContainer, KindAction}
+var Kinds = []Kind{KindFile, KindDirectory, KindPackage, KindService, KindContainer, KindAction, KindDisk}
 
 // since is the capability (muster.Capability) of the first hosts that know a
 // kind. A new kind comes with a new capability.
-var since = map[Kind]int{KindFile: 1, KindDirectory: 1, KindPackage: 1, KindService: 1, KindContainer: 1, KindAction: 1}
+var since = map[Kind]int{KindFile: 1, KindDirectory: 1, KindPackage: 1, KindService: 1, KindContainer: 1, KindAction: 1, KindDisk: 3}
 
 // A Ref names a resource on its machine: "file:/etc/motd", "package:chrony".
 type Ref string
@@ -69,6 +70,19 @@ type Declaration struct {
 	// Values are names that templates can use, beside the node's facts.
 	Values    map[string]string `json:"values,omitempty"`
 	Resources []Resource        `json:"resources"`
+	// Checks are how the host sees that placements are up. One that is older than
+	// muster.Capability 3 passes over them, and says nothing of health.
+	Checks []Check `json:"checks,omitempty"`
+}
+
+// A Check says how to see, on the machine itself, that a placement is up.
+type Check struct {
+	ID   string `json:"id"`             // of the placement
+	Port int    `json:"port"`           // must take a TCP connection,
+	Path string `json:"path,omitempty"` // or answer this path over HTTP with success
+	// CaughtUp is a second path, which answers with success once the placement has
+	// what its peers have.
+	CaughtUp string `json:"caught_up,omitempty"`
 }
 
 // A Resource is one of the kinds, and what holds for all of them.
@@ -79,6 +93,7 @@ type Resource struct {
 	Service   *Service   `json:"service,omitempty"`
 	Container *Container `json:"container,omitempty"`
 	Action    *Action    `json:"action,omitempty"`
+	Disk      *DataDisk  `json:"disk,omitempty"`
 
 	// Adopt takes ownership of what is there already. Without it an existing
 	// file, directory, running service or container is kept as it is.
@@ -178,7 +193,18 @@ type Action struct {
 	Timeout string   `json:"timeout,omitempty"` // "5m" when absent
 }
 
-// Kind is which of the six it is; empty when it is none, another word when this
+// A DataDisk is a whole disk with one file system, which carries the disk's id as its
+// own and is mounted. A blank disk is given one; nothing else is ever written to.
+type DataDisk struct {
+	ID string `json:"id"` // a UUID
+	// Identity is how the disk is found: "wwn …" or "serial …", as an inventory has
+	// it.
+	Identity   string `json:"identity"`
+	Path       string `json:"path"` // where it is mounted
+	Filesystem string `json:"filesystem"`
+}
+
+// Kind is which of them it is; empty when it is none, another word when this
 // version cannot read it.
 func (r *Resource) Kind() Kind {
 	switch {
@@ -194,6 +220,8 @@ func (r *Resource) Kind() Kind {
 		return KindContainer
 	case r.Action != nil:
 		return KindAction
+	case r.Disk != nil:
+		return KindDisk
 	case r.Unread != nil:
 		return r.Unread.Ref.Kind()
 	}
@@ -216,6 +244,8 @@ func (r *Resource) Ref() Ref {
 		key = r.Container.Name
 	case r.Action != nil:
 		key = r.Action.Name
+	case r.Disk != nil:
+		key = r.Disk.ID
 	case r.Unread != nil:
 		return r.Unread.Ref
 	}

@@ -25,6 +25,7 @@ func TestRemoval(t *testing.T) {
 		KindService:   {OriginCreated: "stop", OriginAdopted: "restore", OriginFound: "forget"},
 		KindContainer: {OriginCreated: "remove", OriginAdopted: "forget", OriginFound: "forget"},
 		KindAction:    {OriginCreated: "forget", OriginAdopted: "forget", OriginFound: "forget"},
+		KindDisk:      {OriginCreated: "unmount", OriginAdopted: "unmount", OriginFound: "unmount"},
 	}
 	for _, k := range Kinds {
 		for _, o := range []Origin{OriginCreated, OriginAdopted, OriginFound} {
@@ -90,6 +91,7 @@ func TestWant(t *testing.T) {
 			"mounts": `[{"source":"/etc/app","target":"/app","read_only":true}]`, "ports": `[{"host":8080,"container":80,"protocol":"tcp"}]`,
 			"network": "", "restart": "always", "running": "yes"},
 		{"done": "yes"},
+		{"type": "disk", "identity": "wwn naa.5000", "filesystem": "xfs", "path": "/srv/disk"},
 	}
 	for i := range d.Resources {
 		got, err := d.Resources[i].Want(names)

@@ -35,7 +35,10 @@ const (
 	FieldPorts       = "ports"
 	FieldNetwork     = "network"
 	FieldRestart     = "restart"
-	FieldDone        = "done" // of an action: yes when its unless says so
+	FieldIdentity    = "identity"   // of a disk
+	FieldFilesystem  = "filesystem" // that a disk carries
+	FieldPath        = "path"       // where a disk is mounted
+	FieldDone        = "done"       // of an action: yes when its unless says so
 )
 
 // Values of fields that are one of two.
@@ -112,6 +115,8 @@ func (r *Resource) Want(names map[string]string) (State, error) {
 		return State{FieldEnabled: YesNo(orTrue(r.Service.Enabled)), FieldRunning: YesNo(orTrue(r.Service.Running))}, nil
 	case r.Container != nil:
 		return r.Container.State(true), nil
+	case r.Disk != nil:
+		return State{FieldType: string(KindDisk), FieldIdentity: r.Disk.Identity, FieldFilesystem: r.Disk.Filesystem, FieldPath: r.Disk.Path}, nil
 	}
 	return State{FieldDone: Yes}, nil
 }
