@@ -51,6 +51,9 @@ type NodeDisk struct {
 	Policy    DiskPolicy `json:"policy"`
 	State     DiskState  `json:"state"`
 	CreatedAt time.Time  `json:"created_at"`
+	// Member: it is of its node's pool, and not for placements.
+	Member bool              `json:"pool_member,omitempty"`
+	Labels map[string]string `json:"labels,omitempty"`
 }
 
 // PlacementKind tells what a node brings with itself from what was put there.

@@ -65,6 +65,7 @@ type Fleet interface {
 	Exits
 	Declarations
 	Grants
+	Labelling
 
 	Booters(ctx context.Context) ([]BooterStatus, error)
 	// RemoveBooter forgets a booter that is gone for good, and the bus sessions

@@ -50,6 +50,7 @@ type Machine struct {
 	Source    string    `json:"source,omitempty"` // address that it spoke from
 	FirstSeen time.Time `json:"first_seen"`
 	LastSeen  time.Time `json:"last_seen"`
+	Note      string    `json:"note,omitempty"` // of people
 }
 
 // A MachineFilter with a zero field does not filter by it. Lists come ordered

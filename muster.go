@@ -9,6 +9,8 @@ package muster
 import (
 	"encoding/json"
 	"time"
+
+	"muster.internal/module"
 )
 
 // RegistrationState says how far the control plane knows and trusts one
@@ -296,6 +298,10 @@ type Node struct {
 	CreatedAt  time.Time  `json:"created_at"`
 	LastSeen   *time.Time `json:"last_seen,omitempty"`
 	Link       *NodeLink  `json:"link,omitempty"` // absent: it has never been linked
+	// Labels, reservoir and note are what people said of it.
+	Labels    map[string]string `json:"labels,omitempty"`
+	Reservoir module.Capacity   `json:"reservoir,omitzero"`
+	Note      string            `json:"note,omitempty"`
 }
 
 // A Disk is a block device as a machine sees it, with what is on it.

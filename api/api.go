@@ -124,6 +124,7 @@ func New(svc Service, o Options) *API {
 	a.exits()
 	a.declarations()
 	a.grants()
+	a.labels()
 	a.link()
 	a.progress()
 	a.spec = a.document()

@@ -13,6 +13,7 @@ import (
 
 	"muster.internal"
 	"muster.internal/api"
+	"muster.internal/module"
 	"muster.internal/resource"
 )
 
@@ -408,4 +409,22 @@ func (s session) SetLinkOwned(_ ctx, o []resource.Owned) error {
 }
 func (s session) LinkOwned(ctx) ([]resource.Owned, error) {
 	return answer[[]resource.Owned](s.f, "LinkOwned")
+}
+func (s session) LabelNode(_ ctx, id string, c muster.LabelChange) (muster.Node, error) {
+	return answer[muster.Node](s.f, "LabelNode", id, c)
+}
+func (s session) LabelDisk(_ ctx, id string, c muster.LabelChange) (muster.NodeDisk, error) {
+	return answer[muster.NodeDisk](s.f, "LabelDisk", id, c)
+}
+func (s session) SetReservoir(_ ctx, id string, r module.Capacity) (muster.Node, error) {
+	return answer[muster.Node](s.f, "SetReservoir", id, r)
+}
+func (s session) NoteNode(_ ctx, id string, n muster.Note) (muster.Node, error) {
+	return answer[muster.Node](s.f, "NoteNode", id, n)
+}
+func (s session) NoteMachine(_ ctx, id string, n muster.Note) (muster.Machine, error) {
+	return answer[muster.Machine](s.f, "NoteMachine", id, n)
+}
+func (s session) Disks(ctx) ([]muster.NodeDisk, error) {
+	return answer[[]muster.NodeDisk](s.f, "Disks")
 }

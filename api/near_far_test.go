@@ -252,6 +252,12 @@ var questions = []question{
 	q2("RotateKey", "admin", everything.RotateKey),
 	q2("ChangeOperator", "admin", everything.ChangeOperator),
 	q1("RemoveOperator", "admin", none(everything.RemoveOperator)),
+	q2("LabelNode", "key-full", everything.LabelNode),
+	q2("LabelDisk", "key-full", everything.LabelDisk),
+	q2("SetReservoir", "key-full", everything.SetReservoir),
+	q2("NoteNode", "key-full", everything.NoteNode),
+	q2("NoteMachine", "key-full", everything.NoteMachine),
+	q0("Disks", "viewer", everything.Disks),
 	q1("ChangePassword", "viewer", none(everything.ChangePassword)),
 }
 

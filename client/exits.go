@@ -8,6 +8,9 @@ import (
 )
 
 func put(in any, path ...string) call { return call{method: http.MethodPut, path: join(path), in: in} }
+func patch(in any, path ...string) call {
+	return call{method: http.MethodPatch, path: join(path), in: in}
+}
 
 func (c *Client) Node(ctx context.Context, nodeID string) (muster.NodeDetail, error) {
 	return fetch[muster.NodeDetail](ctx, c, get("/v1/nodes", nodeID))
@@ -55,7 +58,7 @@ func (c *Client) RotateKey(ctx context.Context, id string, r muster.KeyRotation)
 }
 
 func (c *Client) ChangeOperator(ctx context.Context, name string, o muster.OperatorChange) (muster.Operator, error) {
-	return fetch[muster.Operator](ctx, c, call{method: http.MethodPatch, path: join([]string{"/v1/operators", name}), in: o})
+	return fetch[muster.Operator](ctx, c, patch(o, "/v1/operators", name))
 }
 
 func (c *Client) RemoveOperator(ctx context.Context, name string) error {

@@ -123,7 +123,7 @@ func (c *Client) BootRecord(ctx context.Context, mac string) (muster.BootRecord,
 }
 
 func (c *Client) SetBootRecord(ctx context.Context, mac string, b muster.BootChange) (muster.BootRecord, error) {
-	return fetch[muster.BootRecord](ctx, c, call{method: http.MethodPatch, path: join([]string{"/v1/boot-records", mac}), in: b})
+	return fetch[muster.BootRecord](ctx, c, patch(b, "/v1/boot-records", mac))
 }
 
 func (c *Client) RaiseBootRecord(ctx context.Context, mac string, e muster.Event) (muster.BootRecord, error) {

@@ -228,6 +228,7 @@ func fillMore(t testing.TB, s *Store) {
 	node := must[muster.Registration](t)(s.Registration(ctx, boxNo(1).uuid)).NodeID
 	place(t, s, node, "p1", "service", "placed")
 	linkUp(t, s, node)
+	must[muster.Node](t)(s.LabelNode(ctx, start, ada, node, muster.LabelChange{Set: map[string]string{"rack": "r1"}}))
 	must[muster.Provider](t)(s.AddProvider(ctx, start, ada, appProvider))
 	must[muster.Grant](t)(s.GrantNode(ctx, start, ada, node, muster.NewGrant{Provider: "app", MemberOf: "rw"}))
 	must[muster.NodeOrder](t)(s.OrderNode(ctx, start, ada, node, muster.LinkRekey))

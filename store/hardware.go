@@ -13,11 +13,11 @@ const machineColumns = `machine_id, state, server_uuid, uuid, uuid_key, serial, 
  incumbent, boot_mac, source, first_seen, last_seen, seq`
 
 var (
-	getMachine    = define("machines/get", `SELECT `+machineColumns+` FROM machines WHERE machine_id = $1`)
-	machineOf     = define("machines/registration", `SELECT `+machineColumns+` FROM machines WHERE server_uuid = $1 AND server_uuid <> '' AND state = 'known'`)
-	newcomerOf    = define("machines/newcomer", `SELECT `+machineColumns+` FROM machines WHERE uuid_key = $1 AND boot_mac = $2 AND state = 'conflict'`)
-	newcomersTo   = define("machines/newcomers", `SELECT `+machineColumns+` FROM machines WHERE incumbent = $1 AND state = 'conflict' ORDER BY machine_id`)
-	newcomersBy   = define("machines/by-card", `SELECT `+machineColumns+` FROM machines WHERE boot_mac = $1 AND state = 'conflict' ORDER BY last_seen`)
+	getMachine    = define("machines/get", `SELECT `+machineColumns+`, note FROM machines WHERE machine_id = $1`)
+	machineOf     = define("machines/registration", `SELECT `+machineColumns+`, note FROM machines WHERE server_uuid = $1 AND server_uuid <> '' AND state = 'known'`)
+	newcomerOf    = define("machines/newcomer", `SELECT `+machineColumns+`, note FROM machines WHERE uuid_key = $1 AND boot_mac = $2 AND state = 'conflict'`)
+	newcomersTo   = define("machines/newcomers", `SELECT `+machineColumns+`, note FROM machines WHERE incumbent = $1 AND state = 'conflict' ORDER BY machine_id`)
+	newcomersBy   = define("machines/by-card", `SELECT `+machineColumns+`, note FROM machines WHERE boot_mac = $1 AND state = 'conflict' ORDER BY last_seen`)
 	newcomerCount = define("machines/count", `SELECT count(*) FROM machines WHERE state = 'conflict'`)
 	conflictsDue  = define("clock/conflicts", `SELECT machine_id FROM machines WHERE state = 'conflict' AND last_seen <= $1 ORDER BY last_seen, machine_id`)
 	setMachine    = define("machines/set", `
@@ -90,7 +90,7 @@ func scanHardware(scan func(...any) error) (m muster.Machine, seq int64, err err
 	var key, macs, disks string
 	var first, last int64
 	if err = scan(&m.ID, &m.State, &m.ServerUUID, &m.UUID, &key, &m.Serial, &macs, &disks, &m.KeyID, &m.Product, &m.Case, &m.Reason,
-		&m.Incumbent, &m.BootMAC, &m.Source, &first, &last, &seq); err != nil {
+		&m.Incumbent, &m.BootMAC, &m.Source, &first, &last, &seq, &m.Note); err != nil {
 		return m, 0, err
 	}
 	m.FirstSeen, m.LastSeen = fromMicro(first), fromMicro(last)

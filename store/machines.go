@@ -11,8 +11,8 @@ import (
 )
 
 var (
-	listMachines   = define("machines/list", `SELECT `+machineColumns+` FROM machines WHERE machine_id > $1 ORDER BY machine_id LIMIT $2`)
-	listMachinesIn = define("machines/list-state", `SELECT `+machineColumns+` FROM machines WHERE state = $1 AND machine_id > $2 ORDER BY machine_id LIMIT $3`)
+	listMachines   = define("machines/list", `SELECT `+machineColumns+`, note FROM machines WHERE machine_id > $1 ORDER BY machine_id LIMIT $2`)
+	listMachinesIn = define("machines/list-state", `SELECT `+machineColumns+`, note FROM machines WHERE state = $1 AND machine_id > $2 ORDER BY machine_id LIMIT $3`)
 )
 
 // Machines lists hardware by machine id: what is registered, and what waits.

@@ -3,19 +3,21 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"muster.internal"
 	"muster.internal/lifecycle"
 )
 
+const nodeColumns = `node_id, server_uuid, hostname, policy, state, created_at, last_seen, labels, reservoir, note`
+
 var (
 	newestNode = define("nodes/newest", `
-SELECT node_id, server_uuid, hostname, policy, state, created_at, last_seen FROM nodes
+SELECT `+nodeColumns+` FROM nodes
 WHERE server_uuid = $1 ORDER BY state = 'decommissioned', created_at DESC, node_id DESC LIMIT 1`)
-	nodesAll = define("nodes/list", `
-SELECT node_id, server_uuid, hostname, policy, state, created_at, last_seen FROM nodes ORDER BY created_at, node_id`)
-	addNode = define("nodes/add", `
+	nodesAll = define("nodes/list", `SELECT `+nodeColumns+` FROM nodes ORDER BY created_at, node_id`)
+	addNode  = define("nodes/add", `
 INSERT INTO nodes (node_id, server_uuid, hostname, policy, state, created_at, last_seen, seq) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`)
 	setNode = define("nodes/set", `
 UPDATE nodes SET policy = $2, state = $3, hostname = $4, seq = $5 WHERE node_id = $1 AND policy = $6 AND state = $7`)
@@ -41,9 +43,16 @@ func scanNode(scan func(...any) error) (muster.Node, error) {
 	var n muster.Node
 	var created int64
 	var seen *int64
-	err := scan(&n.ID, &n.ServerUUID, &n.Hostname, &n.Policy, &n.State, &created, &seen)
+	var labels, reservoir string
+	if err := scan(&n.ID, &n.ServerUUID, &n.Hostname, &n.Policy, &n.State, &created, &seen, &labels, &reservoir, &n.Note); err != nil {
+		return n, err
+	}
 	n.CreatedAt, n.LastSeen = fromMicro(created), fromMicroPtr(seen)
-	return n, err
+	err := errors.Join(json.Unmarshal([]byte(labels), &n.Labels), json.Unmarshal([]byte(reservoir), &n.Reservoir))
+	if err != nil {
+		return n, fmt.Errorf("node %s: %w", n.ID, err)
+	}
+	return n, nil
 }
 
 // findNode is the machine's live node, or else its newest. One that it took

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -11,12 +12,13 @@ import (
 	"muster.internal/lifecycle"
 )
 
+const diskColumns = `disk_id, node_id, document, policy, state, created_at, labels, member`
+
 var (
-	diskByID = define("disks/get", `
-SELECT disk_id, node_id, document, policy, state, created_at FROM disks WHERE disk_id = $1`)
-	disksShown = define("disks/shown", `
-SELECT disk_id, node_id, document, policy, state, created_at FROM disks WHERE node_id = $1 ORDER BY created_at, disk_id`)
-	nodesDue = define("clock/nodes", `
+	diskByID   = define("disks/get", `SELECT `+diskColumns+` FROM disks WHERE disk_id = $1`)
+	disksShown = define("disks/shown", `SELECT `+diskColumns+` FROM disks WHERE node_id = $1 ORDER BY created_at, disk_id`)
+	disksAll   = define("disks/list", `SELECT `+diskColumns+` FROM disks ORDER BY node_id, created_at, disk_id`)
+	nodesDue   = define("clock/nodes", `
 SELECT server_uuid FROM nodes WHERE state <> 'decommissioned' AND created_at <= $1 AND
  (policy IN ('graceful_remove', 'expunged') OR policy = 'quiesce' AND state <> 'quiesced' OR state = 'quiesced' AND policy IN ('in_service', 'no_provision'))
 UNION
@@ -197,14 +199,27 @@ func (s *Store) Node(ctx context.Context, nodeID string) (muster.NodeDetail, err
 	return d, err
 }
 
+func diskOf(from source, diskID string) (d muster.NodeDisk, err error) {
+	found := false
+	err = from.each(diskByID, []any{diskID}, func(scan func(...any) error) (err error) {
+		found = true
+		d, err = scanNodeDisk(scan)
+		return err
+	})
+	if err == nil && !found {
+		err = muster.Problemf(muster.CodeNotFound, "there is no disk %.64q", diskID)
+	}
+	return d, err
+}
+
 func scanNodeDisk(scan func(...any) error) (d muster.NodeDisk, err error) {
-	var document string
+	var document, labels string
 	var created int64
-	if err := scan(&d.ID, &d.NodeID, &document, &d.Policy, &d.State, &created); err != nil {
+	if err := scan(&d.ID, &d.NodeID, &document, &d.Policy, &d.State, &created, &labels, &d.Member); err != nil {
 		return d, err
 	}
 	d.CreatedAt = fromMicro(created)
-	if err := json.Unmarshal([]byte(document), &d.Disk); err != nil {
+	if err := errors.Join(json.Unmarshal([]byte(document), &d.Disk), json.Unmarshal([]byte(labels), &d.Labels)); err != nil {
 		return d, fmt.Errorf("disk %s: %w", d.ID, err)
 	}
 	return d, nil
@@ -251,16 +266,8 @@ func (s *Store) RaiseDisk(ctx context.Context, now time.Time, by muster.Caller, 
 }
 
 func (t *tx) moveDisk(diskID string, e muster.Event, confirm *muster.Expunge) (d muster.NodeDisk, err error) {
-	found := false
-	if err := t.each(diskByID, []any{diskID}, func(scan func(...any) error) (err error) {
-		found = true
-		d, err = scanNodeDisk(scan)
-		return err
-	}); err != nil {
+	if d, err = diskOf(t, diskID); err != nil {
 		return d, err
-	}
-	if !found {
-		return d, muster.Problemf(muster.CodeNotFound, "there is no disk %.64q", diskID)
 	}
 	m, err := t.onNode(d.NodeID)
 	if err != nil {

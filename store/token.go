@@ -26,8 +26,7 @@ WHERE id = $1 AND used_at IS NULL AND revoked_at IS NULL AND expires_at > $2`)
 	renewEnrolment  = define("enrolment-tokens/renew", `UPDATE enrolment_tokens SET key_id = $3 WHERE id = $1 AND key_id = $2`)
 	revokeEnrolment = define("enrolment-tokens/revoke", `
 UPDATE enrolment_tokens SET revoked_at = $2, revoked_by = $3 WHERE id = $1 AND used_at IS NULL AND revoked_at IS NULL`)
-	nodeByID = define("nodes/get", `
-SELECT node_id, server_uuid, hostname, policy, state, created_at, last_seen FROM nodes WHERE node_id = $1`)
+	nodeByID = define("nodes/get", `SELECT `+nodeColumns+` FROM nodes WHERE node_id = $1`)
 )
 
 // An enrolment is a token's row.

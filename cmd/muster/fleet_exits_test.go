@@ -9,6 +9,7 @@ import (
 	muster "muster.internal"
 	"muster.internal/api"
 	"muster.internal/lifecycle"
+	"muster.internal/module"
 )
 
 func (m *memory) node(id string) (*muster.Node, error) {
@@ -28,7 +29,12 @@ func (m *memory) Node(_ context.Context, id string) (muster.NodeDetail, error) {
 		return muster.NodeDetail{}, err
 	}
 	d := muster.NodeDetail{Node: *n, Serial: m.regs[n.ServerUUID].Serial, Expunged: m.regs[n.ServerUUID].Tombstone,
-		Disks: []muster.NodeDisk{{ID: diskWeb1, NodeID: id, Disk: bareDisks()[0], Policy: muster.DiskPolicyInService, State: muster.DiskInService}}}
+		Disks: []muster.NodeDisk{}}
+	k, err := m.disk(diskWeb1)
+	if err != nil {
+		return d, err
+	}
+	d.Disks = append(d.Disks, k)
 	if m.foreign {
 		d.Foreign = []muster.ForeignWorkload{{Kind: "vm", Name: "somebody-elses"}}
 	}
@@ -81,15 +87,78 @@ func (m *memory) AcknowledgeForeign(ctx context.Context, id string) (muster.Node
 	return d, err
 }
 
-func (m *memory) RaiseDisk(_ context.Context, id string, e muster.Event) (muster.NodeDisk, error) {
+func (m *memory) disk(id string) (muster.NodeDisk, error) {
 	if id != diskWeb1 {
 		return muster.NodeDisk{}, muster.Problemf(muster.CodeNotFound, "there is no disk %q", id)
 	}
-	d := muster.NodeDisk{ID: id, Disk: bareDisks()[0], Policy: muster.DiskPolicyGracefulRemove, State: muster.DiskInService}
-	if e == lifecycle.KeepDisk {
-		d.Policy = muster.DiskPolicyInService
+	return muster.NodeDisk{ID: id, NodeID: m.nodes[0].ID, Disk: bareDisks()[0], Member: true, Policy: muster.DiskPolicyInService, State: muster.DiskInService, Labels: m.diskLabels}, m.up()
+}
+
+func (m *memory) Disks(context.Context) ([]muster.NodeDisk, error) {
+	d, err := m.disk(diskWeb1)
+	return []muster.NodeDisk{d}, err
+}
+
+func (m *memory) LabelDisk(_ context.Context, id string, c muster.LabelChange) (muster.NodeDisk, error) {
+	d, err := m.disk(id)
+	if err != nil {
+		return d, err
 	}
-	return d, m.up()
+	if d.Labels, _, err = c.Apply(d.Labels); err == nil {
+		m.diskLabels = d.Labels
+		m.note("label", "disk/"+id)
+	}
+	return d, err
+}
+
+func (m *memory) LabelNode(_ context.Context, id string, c muster.LabelChange) (muster.Node, error) {
+	n, err := m.node(id)
+	if err != nil {
+		return muster.Node{}, err
+	}
+	next, _, err := c.Apply(n.Labels)
+	if err != nil {
+		return muster.Node{}, err
+	}
+	n.Labels = next
+	m.note("label", "node/"+id)
+	return *n, nil
+}
+
+func (m *memory) SetReservoir(_ context.Context, id string, r module.Capacity) (muster.Node, error) {
+	n, err := m.node(id)
+	if err != nil {
+		return muster.Node{}, err
+	}
+	n.Reservoir = r
+	m.note("reservoir", "node/"+id)
+	return *n, nil
+}
+
+func (m *memory) NoteNode(_ context.Context, id string, note muster.Note) (muster.Node, error) {
+	n, err := m.node(id)
+	if err != nil {
+		return muster.Node{}, err
+	}
+	n.Note = note.Note
+	m.note("note", "node/"+id)
+	return *n, nil
+}
+
+func (m *memory) NoteMachine(ctx context.Context, id string, note muster.Note) (muster.Machine, error) {
+	n, err := m.Machine(ctx, id)
+	if err == nil {
+		m.machineNote, n.Note = note.Note, note.Note
+	}
+	return n, err
+}
+
+func (m *memory) RaiseDisk(_ context.Context, id string, e muster.Event) (muster.NodeDisk, error) {
+	d, err := m.disk(id)
+	if e == lifecycle.RemoveDisk {
+		d.Policy = muster.DiskPolicyGracefulRemove
+	}
+	return d, err
 }
 
 func (m *memory) ExpungeDisk(_ context.Context, id string, x muster.Expunge) (muster.NodeDisk, error) {

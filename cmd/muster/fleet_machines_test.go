@@ -16,7 +16,7 @@ const (
 // machines are web1's, and one that came with its UUID.
 func (m *memory) machines() []muster.Machine {
 	known := muster.Machine{ID: idWeb1, State: muster.MachineKnown, ServerUUID: uuidWeb1, UUID: uuidWeb1, Serial: "8CX2P53",
-		MACs: []string{"52:54:00:77:00:01"}, BootMAC: "52:54:00:77:00:01", LastSeen: noon}
+		MACs: []string{"52:54:00:77:00:01"}, BootMAC: "52:54:00:77:00:01", LastSeen: noon, Note: m.machineNote}
 	if m.newcomer == "" {
 		return []muster.Machine{known}
 	}

@@ -54,7 +54,9 @@ type memory struct {
 	newcomer string
 	shared   []muster.SharedIdentity
 
-	foreign bool // something runs on the node that is not muster's
+	diskLabels  map[string]string // of the node's disk
+	machineNote string            // on the known machine
+	foreign     bool              // something runs on the node that is not muster's
 	// down stands for a control plane whose database is away.
 	down bool
 	// brokenAt stands for an entry that somebody rewrote.

@@ -16,7 +16,7 @@ import (
 
 func (a *app) machineCmd() *cobra.Command {
 	return group("machine", "Machines: which hardware is which, and who waits in conflict",
-		machineLong(), a.machineLs(), a.machineShow(),
+		machineLong(), a.machineLs(), a.machineShow(), a.machineNote(),
 		a.machineRaise("accept", "It is the known machine: take its new evidence in",
 			"  muster machine accept 52:54:00:77:00:66"),
 		a.machineRaise("separate", "It is another machine: let it in under a UUID of its own",
@@ -152,6 +152,7 @@ func (a *app) drawMachine(w io.Writer, m muster.Machine) {
 		"reason", said(m.Reason),
 		"seen", a.ago(&m.LastSeen),
 		"newcomers", strings.Join(m.Newcomers, ", "),
+		"note", said(m.Note),
 	)
 	for _, v := range m.Verbs {
 		fmt.Fprintf(w, "muster machine %s %s\n", v, m.ID)

@@ -3,11 +3,14 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"muster.internal"
+	"muster.internal/module"
 )
 
 func (a *app) nodeCmd() *cobra.Command {
@@ -15,7 +18,7 @@ func (a *app) nodeCmd() *cobra.Command {
 		`A node is a machine that belongs to the fleet. Its policy is what you want of it,
 its state what is true. A node is named by its id, or by its machine: serial
 number, host name, MAC address, UUID.`,
-		a.nodeLs(), a.nodeShow(), a.nodeTicket(),
+		a.nodeLs(), a.nodeShow(), a.nodeLabel(), a.nodeReservoir(), a.nodeNote(), a.nodeTicket(),
 		a.nodeDeclare(), a.nodeDeclaration(), a.nodeReport(), a.nodeBriefing(), a.nodeOwned(), a.nodeResolve(), a.nodeGrant(), a.nodeGrants(), a.nodeRevoke(), a.nodeProfile(),
 		a.nodeRaise("no-provision", "Place nothing new on a node", "Place nothing new on a node. What runs there is left alone. Resume takes it back.", "gets nothing new", ""),
 		a.nodeRaise("quiesce", "Move away what can move, stop the rest, for a while", "Move away what can move and stop the rest, for work on the machine. Resume takes it back.", "is to be quiet", ""),
@@ -29,19 +32,30 @@ nothing. A node that holds nothing goes at once. Until then, resume takes it bac
 }
 
 func (a *app) nodeLs() *cobra.Command {
-	return &cobra.Command{
-		Use:     "ls",
-		Short:   "List nodes",
-		Example: `  muster node ls`,
-		Args:    names(),
+	var labels []string
+	c := &cobra.Command{
+		Use:   "ls",
+		Short: "List nodes",
+		Example: `  muster node ls
+  muster node ls --label rack=r1`,
+		Args: names(),
 		RunE: a.with(func(c *cobra.Command, f fleet, _ []string) error {
+			want, err := selected(labels)
+			if err != nil {
+				return err
+			}
 			ns, err := f.Nodes(c.Context())
 			if err != nil {
 				return err
 			}
+			ns = slices.DeleteFunc(ns, func(n muster.Node) bool { return !module.Selects(want, n.Labels) })
 			return a.show(list(ns), func(w io.Writer) {
 				if len(ns) == 0 {
-					fmt.Fprintln(a.stderr, "the fleet has no node")
+					none := "the fleet has no node"
+					if len(labels) > 0 {
+						none = "no node has " + strings.Join(labels, " and ")
+					}
+					fmt.Fprintln(a.stderr, none)
 					return
 				}
 				uuids := make([]string, len(ns))
@@ -51,12 +65,14 @@ func (a *app) nodeLs() *cobra.Command {
 				short := brief(uuids)
 				rows := make([][]string, len(ns))
 				for i, n := range ns {
-					rows[i] = []string{n.ID, dash(n.Hostname), short(n.ServerUUID), said(string(n.Policy)), said(string(n.State)), a.linked(n.Link), a.ago(n.LastSeen)}
+					rows[i] = []string{n.ID, dash(n.Hostname), short(n.ServerUUID), said(string(n.Policy)), said(string(n.State)), a.linked(n.Link), a.ago(n.LastSeen), dash(labelText(n.Labels))}
 				}
-				grid(w, []string{"NODE", "HOST", "UUID", "POLICY", "STATE", "LINK", "SEEN"}, rows)
+				grid(w, []string{"NODE", "HOST", "UUID", "POLICY", "STATE", "LINK", "SEEN", "LABELS"}, rows)
 			})
 		}),
 	}
+	c.Flags().StringArrayVar(&labels, "label", nil, "only nodes with this label, as key=value; repeat it for several")
+	return c
 }
 
 func (a *app) nodeTicket() *cobra.Command {

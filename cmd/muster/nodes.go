@@ -62,7 +62,8 @@ func (a *app) drawNode(w io.Writer, d muster.NodeDetail) {
 		holds, version = fmt.Sprintf("generation %d", d.Link.Holds), said(d.Link.Version)
 	}
 	a.fields(w, "node", d.ID, "machine", d.ServerUUID, "host", said(d.Hostname), "serial", said(d.Serial),
-		"policy", said(string(d.Policy)), "state", said(string(d.State)), "made", a.ago(&d.CreatedAt), "seen", a.ago(d.LastSeen), "link", a.linked(d.Link), "holds", holds, "version", version)
+		"policy", said(string(d.Policy)), "state", said(string(d.State)), "made", a.ago(&d.CreatedAt), "seen", a.ago(d.LastSeen), "link", a.linked(d.Link), "holds", holds, "version", version,
+		"labels", said(labelText(d.Labels)), "holds back", capacity(d.Reservoir), "note", said(d.Note))
 	for _, o := range d.Orders {
 		told := "and was not told yet"
 		if o.ToldAt != nil {
@@ -75,10 +76,10 @@ func (a *app) drawNode(w io.Writer, d muster.NodeDetail) {
 		slices.SortStableFunc(d.Disks, func(a, b muster.NodeDisk) int { return strings.Compare(a.Disk.Path, b.Disk.Path) })
 		rows := make([][]string, len(d.Disks))
 		for i, k := range d.Disks {
-			rows[i] = []string{k.ID, dash(k.Disk.Path), dash(k.Disk.Serial), size(k.Disk.Size), said(string(k.Policy)), said(string(k.State))}
+			rows[i] = []string{k.ID, dash(k.Disk.Path), dash(k.Disk.Serial), size(k.Disk.Size), inPool(k), said(string(k.Policy)), said(string(k.State)), dash(labelText(k.Labels))}
 		}
 		fmt.Fprintln(w)
-		grid(w, []string{"DISK", "PATH", "SERIAL", "SIZE", "POLICY", "STATE"}, rows)
+		grid(w, []string{"DISK", "PATH", "SERIAL", "SIZE", "POOL", "POLICY", "STATE", "LABELS"}, rows)
 	}
 	if len(d.Placements) > 0 {
 		rows := make([][]string, len(d.Placements))
@@ -211,8 +212,9 @@ One that turns up later has to be acknowledged again.`,
 
 func (a *app) diskCmd() *cobra.Command {
 	return group("disk", "Disks that the fleet holds",
-		`Disks are adopted with their node. "muster node show NODE" lists them with
-their ids.`,
+		`Disks are adopted with their node. A disk is named by its id, the beginning of
+that, or its serial number.`,
+		a.diskLs(), a.diskLabel(),
 		a.diskRaise("graceful-remove", "Replace what is on a disk, then let it go", "leaves once what is on it is elsewhere"),
 		a.diskRaise("keep", "Take back a removal that is not finished", "stays"),
 		a.diskExpunge())
@@ -221,12 +223,13 @@ their ids.`,
 func (a *app) diskRaise(verb, shortHelp, done string) *cobra.Command {
 	e := raises(lifecycle.Disks, verb)
 	return &cobra.Command{
-		Use:     verb + " DISK",
-		Short:   shortHelp,
-		Example: "  muster disk " + verb + " 019add0c-7b00-7000-8000-000000000002",
-		Args:    names("DISK"),
-		RunE: a.with(func(c *cobra.Command, f fleet, args []string) error {
-			d, err := f.RaiseDisk(c.Context(), args[0], e)
+		Use:               verb + " DISK",
+		Short:             shortHelp,
+		Example:           "  muster disk " + verb + " S4EVNX0R",
+		Args:              names("DISK"),
+		ValidArgsFunction: a.completeWith(diskWords),
+		RunE: on(a, disk, func(c *cobra.Command, f fleet, d muster.NodeDisk) error {
+			d, err := f.RaiseDisk(c.Context(), d.ID, e)
 			if err != nil {
 				return err
 			}
@@ -242,15 +245,17 @@ func (a *app) diskExpunge() *cobra.Command {
 		Use:   "expunge DISK",
 		Short: "Say that a disk is gone or must go, for good",
 		Long: `Say that a disk is gone, or must be treated so. What is on it counts as lost, and
-it cannot be taken back. It takes an admin in person, and the disk's id again.`,
-		Example: `  muster disk expunge 019add0c-7b00-7000-8000-000000000002 --reason "reads fail"`,
-		Args:    names("DISK"),
-		RunE: a.with(func(c *cobra.Command, f fleet, args []string) error {
-			typed, err := o.ask(c.Context(), a, "", args[0], "disk "+args[0], "what is on it counts as lost, for good")
+it cannot be taken back. It takes an admin in person, and the disk's serial number
+again.`,
+		Example:           `  muster disk expunge S4EVNX0R --reason "reads fail"`,
+		Args:              names("DISK"),
+		ValidArgsFunction: a.completeWith(diskWords),
+		RunE: on(a, disk, func(c *cobra.Command, f fleet, d muster.NodeDisk) error {
+			typed, err := o.ask(c.Context(), a, d.Disk.Serial, d.ID, "disk "+d.ID, "what is on it counts as lost, for good")
 			if err != nil {
 				return err
 			}
-			d, err := f.ExpungeDisk(c.Context(), args[0], muster.Expunge{Confirm: typed, Reason: reason})
+			d, err = f.ExpungeDisk(c.Context(), d.ID, muster.Expunge{Confirm: typed, Reason: reason})
 			if err != nil {
 				return err
 			}
