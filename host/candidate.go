@@ -70,9 +70,9 @@ func (c Candidate) Judge(installed, proven string, last RolledBack, failed bool,
 // ownPackage is what installs this program.
 var ownPackage = resource.NewRef(resource.KindPackage, "muster-host")
 
-// refuses tells whether a package is the version that was rolled back: it is not
-// installed again before another is declared.
+// refuses tells whether a package is declared to be the version that was rolled
+// back, whatever a person has installed since: it is not installed again.
 func (b RolledBack) refuses(r *resource.Resource, is resource.State) bool {
-	return b.Package != "" && r.Ref() == ownPackage && is[resource.FieldVersion] == b.Package &&
-		(r.Package.Version == "" || r.Package.Version == b.Package)
+	return b.Package != "" && r.Ref() == ownPackage &&
+		(r.Package.Version == b.Package || r.Package.Version == "" && is[resource.FieldVersion] == b.Package)
 }

@@ -56,6 +56,8 @@ func TestRolledBackPackage(t *testing.T) {
 	}{
 		"the same":     {"0.0.2", `{"name":"muster-host","version":"0.0.2"}`, "failed"},
 		"any":          {"0.0.2", `{"name":"muster-host"}`, "failed"},
+		"by hand":      {"0.0.3", `{"name":"muster-host","version":"0.0.2"}`, "failed"},
+		"any, by hand": {"0.0.3", `{"name":"muster-host"}`, "ok"},
 		"another":      {"0.0.2", `{"name":"muster-host","version":"0.0.3"}`, "changed"},
 		"it is not it": {"0.0.1", `{"name":"muster-host","version":"0.0.1"}`, "ok"},
 		"not the host": {"0.0.2", `{"name":"chrony","version":"0.0.2"}`, "ok"},

@@ -42,7 +42,7 @@ func (a *applying) one(r *resource.Resource, dirs map[string]bool) (resource.Lin
 		return unknown("it cannot be read: %v", err), nil
 	}
 	if b := a.RolledBack; b.refuses(r, is) {
-		return failed("version %s was rolled back on %s, and the one before it runs: %s. Declare another version", b.Package, b.At.UTC().Format(time.DateTime), b.Reason), nil
+		return failed("version %s was rolled back on %s and is not installed again: %s. Declare another version", b.Package, b.At.UTC().Format(time.DateTime), b.Reason), nil
 	}
 	o, known := a.ledger.Get(r.Ref())
 	if !known && (is == nil || a.DryRun || r.Adopt) { // it could not be looked at or kept when this began, or it went since

@@ -7,13 +7,15 @@ set -eux
 export PATH="$PATH:/shared/bin" HOME=/root
 
 until_true() {
+	set +x
 	for _ in $(seq 900); do
-		"$@" && return
+		"$@" && set -x && return
 		sleep 0.1
 	done
+	set -x
 	journalctl --quiet --unit muster-host.service --unit muster-host-rollback.service | tail -40
 	muster node report "$node" || true
-	echo "in 90 seconds it was not so: $*"
+	echo "in 90 seconds or more it was not so: $*"
 	exit 1
 }
 proven() { cmp -s /usr/bin/muster-host /var/lib/muster-host/proven && [ ! -e /var/lib/muster-host/candidate.json ]; }
@@ -68,7 +70,8 @@ apt-get -qq -y install --reinstall muster-host=0.0.4 </dev/null
 systemctl kill --signal=TERM muster-host.service
 until_true runs 0.0.2
 
-# Nobody is there: that is not the new one's fault.
+# Nobody is there: that is not the new one's fault, and what was declared last, the
+# version that was rolled back, is not installed again.
 systemctl stop musterd
 apt-get -qq -y install muster-host=0.0.5 </dev/null
 systemctl kill --signal=TERM muster-host.service
