@@ -36,14 +36,17 @@ type Resources interface {
 	Remove(ref resource.Ref) error
 	Stop(ref resource.Ref) error
 	Restore(o resource.Owned) error
+	// Sync makes what was changed survive a power cut.
+	Sync() error
 	Now() time.Time
 }
 
 // ErrNotEmpty means that a directory holds what the host did not make.
 var ErrNotEmpty = errors.New("it is not empty; what is in it is not the host's")
 
-// A Ledger is the record of what the host owns. Write and Forget are in the
-// order of their calls; Sync makes what was written before survive a power cut.
+// A Ledger is the record of what the host owns. Nothing of what Write and Forget
+// are told is on the disk before Sync, which makes it survive a power cut, in the
+// order of their calls: so the record of a change is never there without it.
 type Ledger interface {
 	Get(ref resource.Ref) (resource.Owned, bool)
 	All() []resource.Owned
@@ -70,7 +73,7 @@ type Work struct {
 	Begin func(index int, ref resource.Ref)
 }
 
-// syncEvery is after how many records the ledger is made durable in between.
+// syncEvery is after how many records of files all is made durable in between.
 // Intents are durable before the first effect, so a crash in between costs
 // nothing but looking again.
 const syncEvery = 64
@@ -102,7 +105,7 @@ func Apply(w Work, m Resources, ledger Ledger) (resource.Report, error) {
 		}
 	}
 	err := a.all()
-	if e := ledger.Sync(); err == nil {
+	if e := a.sync(); err == nil {
 		err = e
 	}
 	a.report.Finished = m.Now()
@@ -199,12 +202,12 @@ func (a *applying) intend() error {
 		if err != nil || !owned {
 			continue // one says why when its turn comes
 		}
-		if err := a.ledger.Write(o); err != nil {
+		if err := a.write(o); err != nil {
 			return fmt.Errorf("%s: it cannot be recorded: %w", r.Ref(), err)
 		}
 	}
 	// Always: intents that an earlier run wrote may not be durable yet.
-	return a.ledger.Sync()
+	return a.sync()
 }
 
 // claim decides whether the host may own a resource that it has no record of.
@@ -252,7 +255,8 @@ func free(r *resource.Resource, is resource.State) bool {
 	return is == nil || r.Kind() == resource.KindService && is[resource.FieldEnabled] != resource.Yes && is[resource.FieldRunning] != resource.Yes
 }
 
-// write records a resource, and makes the record durable now and then.
+// write records a resource, and makes the record durable now and then. Files come
+// by the thousand; what else there is takes its time, and is not done twice.
 func (a *applying) write(o resource.Owned) error {
 	if a.DryRun {
 		return nil
@@ -260,11 +264,20 @@ func (a *applying) write(o resource.Owned) error {
 	if err := a.ledger.Write(o); err != nil {
 		return err
 	}
-	if a.unsynced++; a.unsynced >= syncEvery {
-		a.unsynced = 0
-		return a.ledger.Sync()
+	a.unsynced++
+	if k := o.Ref.Kind(); !o.Begun && k != resource.KindFile && k != resource.KindDirectory || a.unsynced >= syncEvery {
+		return a.sync()
 	}
 	return nil
+}
+
+// sync makes what was changed durable, then the record of it.
+func (a *applying) sync() error {
+	a.unsynced = 0
+	if err := a.m.Sync(); err != nil {
+		return fmt.Errorf("what was changed cannot be made durable: %w", err)
+	}
+	return a.ledger.Sync()
 }
 
 // removalOrder is in which order things go: what runs before what it runs from.

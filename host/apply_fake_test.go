@@ -27,6 +27,7 @@ func (p *plug) pull() bool {
 type machine struct {
 	*plug
 	there  map[resource.Ref]resource.State
+	before map[resource.Ref]resource.State // how what was changed since the last sync stood then
 	kept   map[resource.Ref]resource.State
 	done   map[string]int // actions, and how often each ran
 	starts map[resource.Ref]int
@@ -38,7 +39,7 @@ type machine struct {
 }
 
 func newFake() *machine {
-	return &machine{plug: &plug{1 << 30}, there: map[resource.Ref]resource.State{}, kept: map[resource.Ref]resource.State{}, done: map[string]int{},
+	return &machine{plug: &plug{1 << 30}, there: map[resource.Ref]resource.State{}, before: map[resource.Ref]resource.State{}, kept: map[resource.Ref]resource.State{}, done: map[string]int{},
 		starts: map[resource.Ref]int{}, reads: map[resource.Ref]string{}, broken: map[resource.Ref]string{}, blind: map[resource.Ref]int{}, now: time.Date(2026, 11, 30, 8, 0, 0, 0, time.UTC)}
 }
 
@@ -50,8 +51,33 @@ func (m *machine) effect(ref resource.Ref, what string, do func()) error {
 		return errors.New(why)
 	}
 	m.log = append(m.log, what+" "+string(ref))
+	if _, known := m.before[ref]; !known && (ref.Kind() == resource.KindFile || ref.Kind() == resource.KindDirectory) {
+		m.before[ref] = maps.Clone(m.there[ref])
+	}
 	do()
 	return nil
+}
+
+func (m *machine) Sync() error {
+	if m.left < 0 {
+		return errCut
+	}
+	clear(m.before)
+	return nil
+}
+
+// powerCut undoes of what was not durable what back says.
+func (m *machine) powerCut(back func(resource.Ref) bool) {
+	for _, ref := range slices.Sorted(maps.Keys(m.before)) {
+		switch was := m.before[ref]; {
+		case !back(ref):
+		case was == nil:
+			delete(m.there, ref)
+		default:
+			m.there[ref] = was
+		}
+	}
+	clear(m.before)
 }
 
 func (m *machine) start(ref resource.Ref) {
@@ -141,14 +167,14 @@ func (m *machine) Restore(o resource.Owned) error {
 	return m.effect(o.Ref, "restore", func() { m.there[o.Ref] = maps.Clone(o.Found) })
 }
 
-// ledger loses what was not synced when the power goes.
+// ledger loses what was not synced when the power goes, or the process.
 type ledger struct {
 	*plug
-	now, durable map[resource.Ref]resource.Owned
+	now, written, durable map[resource.Ref]resource.Owned
 }
 
 func newLedger(p *plug) *ledger {
-	return &ledger{p, map[resource.Ref]resource.Owned{}, map[resource.Ref]resource.Owned{}}
+	return &ledger{p, map[resource.Ref]resource.Owned{}, map[resource.Ref]resource.Owned{}, map[resource.Ref]resource.Owned{}}
 }
 
 func (l *ledger) Get(ref resource.Ref) (resource.Owned, bool) { o, is := l.now[ref]; return o, is }
@@ -174,6 +200,9 @@ func (l *ledger) Forget(ref resource.Ref) error {
 }
 
 func (l *ledger) Sync() error {
+	if l.left >= 0 {
+		l.written = maps.Clone(l.now)
+	}
 	if l.pull() {
 		return errCut
 	}
@@ -181,10 +210,11 @@ func (l *ledger) Sync() error {
 	return nil
 }
 
-// crash leaves what is durable. A journal may have got further than it was
-// told to, so it keeps all of it or only that.
-func (l *ledger) crash(all bool) {
-	if !all {
-		l.now = maps.Clone(l.durable)
+// crash leaves what is durable, or what the last sync had begun to write.
+func (l *ledger) crash(written bool) {
+	l.now = maps.Clone(l.durable)
+	if written {
+		l.now = maps.Clone(l.written)
 	}
+	l.durable, l.written = maps.Clone(l.now), maps.Clone(l.now)
 }

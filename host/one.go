@@ -54,7 +54,7 @@ func (a *applying) one(r *resource.Resource, dirs map[string]bool) (resource.Lin
 			if err := a.ledger.Write(o); err != nil {
 				return resource.Line{}, err
 			}
-			if err := a.ledger.Sync(); err != nil {
+			if err := a.sync(); err != nil {
 				return resource.Line{}, err
 			}
 		}
@@ -259,7 +259,7 @@ func (a *applying) soil(ref resource.Ref) error {
 		}
 	}
 	if wrote {
-		return a.ledger.Sync()
+		return a.sync()
 	}
 	return nil
 }
@@ -330,16 +330,17 @@ func (a *applying) action(r *resource.Resource) (resource.Line, error) {
 	o = resource.Owned{Ref: r.Ref(), Origin: resource.OriginCreated, Local: a.Local, Since: a.m.Now(), Generation: a.Declaration.Generation, Applied: form, Begun: true}
 	err := a.ledger.Write(o)
 	if err == nil {
-		err = a.ledger.Sync()
+		err = a.sync()
 	}
 	if err != nil {
 		return line, err
 	}
 	if err := a.m.Run(act); err != nil {
-		if e := a.ledger.Forget(o.Ref); e != nil { // it may be tried again
-			return line, e
+		e := a.ledger.Forget(o.Ref) // it may be tried again
+		if e == nil {
+			e = a.sync()
 		}
-		return failed("%v", err), nil
+		return failed("%v", err), e
 	}
 	o.Begun = false
 	return line, a.write(o)

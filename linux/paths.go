@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"muster.internal/durable"
 	"muster.internal/host"
 	"muster.internal/resource"
 )
@@ -25,10 +26,11 @@ type paths struct {
 	originals     string
 	users, groups accounts
 	buffer        []byte
+	lasting       lasting
 }
 
 func newPaths(originals string) (*paths, error) {
-	p := &paths{originals: originals, buffer: make([]byte, 64<<10)}
+	p := &paths{originals: originals, buffer: make([]byte, 64<<10), lasting: lasting{}}
 	return p, p.reread()
 }
 
@@ -155,6 +157,7 @@ func (p *paths) putFile(f *resource.File, text string, is resource.State) error 
 	}
 	defer unix.Close(dir)
 	if is != nil && is[resource.FieldContent] == resource.Hash(text) {
+		p.lasting.access(f.Path)
 		return wrap("change", f.Path, setAccess(dir, name, unix.O_RDONLY, a))
 	}
 	return p.place(dir, name, f.Path, is != nil, a, func(fd int) error { return writeAll(fd, text) })
@@ -197,6 +200,7 @@ func (p *paths) place(dir int, name, full string, replace bool, a access, write 
 		if replace {
 			flags = 0
 		}
+		p.lasting.name(full)
 		err = rename(dir, temp, name, flags)
 	}
 	return wrap("write", full, explainWrite(dir, name, err))
@@ -308,6 +312,7 @@ func (p *paths) putDirectory(d *resource.Directory, is resource.State) error {
 	}
 	defer unix.Close(dir)
 	if is != nil {
+		p.lasting.access(d.Path)
 		return wrap("change", d.Path, setAccess(dir, name, unix.O_RDONLY|unix.O_DIRECTORY, a))
 	}
 	temp := fresh(name)
@@ -318,6 +323,7 @@ func (p *paths) putDirectory(d *resource.Directory, is resource.State) error {
 		return wrap("create", d.Path, explainWrite(dir, name, err))
 	}
 	if err = setAccess(dir, temp, unix.O_RDONLY|unix.O_DIRECTORY, a); err == nil {
+		p.lasting.name(d.Path)
 		err = rename(dir, temp, name, unix.RENAME_NOREPLACE)
 	}
 	if err != nil {
@@ -342,6 +348,7 @@ func (p *paths) remove(ref resource.Ref) error {
 		flags = unix.AT_REMOVEDIR
 	}
 	_ = unix.Unlinkat(dir, fresh(name), flags)
+	p.lasting.name(full)
 	err = unix.Unlinkat(dir, name, flags)
 	switch {
 	case gone(err):
@@ -400,19 +407,7 @@ func (p *paths) keep(ref resource.Ref) (string, error) {
 		_ = os.Remove(f.Name())
 		return "", err
 	}
-	return to, syncDirectory(p.originals)
-}
-
-func syncDirectory(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) {
-		return err
-	}
-	return nil
+	return to, durable.SyncDir(p.originals)
 }
 
 // restore gives an adopted path back as it was found.
@@ -436,6 +431,7 @@ func (p *paths) restore(o resource.Owned) error {
 	}
 	defer unix.Close(dir)
 	if o.Ref.Kind() == resource.KindDirectory {
+		p.lasting.access(o.Ref.Key())
 		return wrap("restore", o.Ref.Key(), setAccess(dir, name, unix.O_RDONLY|unix.O_DIRECTORY, a))
 	}
 	from, err := os.Open(o.Original)

@@ -68,6 +68,7 @@ func (m *Resources) put(r *resource.Resource, text string, is resource.State) er
 	case r.Package != nil:
 		return errors.Join(m.packages.install(r.Package), m.paths.reread())
 	case r.Service != nil:
+		m.paths.lasting.services()
 		return m.services.put(r.Service)
 	case r.Container != nil:
 		return m.containers.put(r.Container, is)
@@ -95,11 +96,15 @@ func (m *Resources) Remove(ref resource.Ref) error {
 }
 
 // Stop ends a service and keeps it from starting with the machine.
-func (m *Resources) Stop(ref resource.Ref) error { return m.services.stop(ref.Key()) }
+func (m *Resources) Stop(ref resource.Ref) error {
+	m.paths.lasting.services()
+	return m.services.stop(ref.Key())
+}
 
 // Restore gives back what was there before it was adopted.
 func (m *Resources) Restore(o resource.Owned) error {
 	if o.Ref.Kind() == resource.KindService {
+		m.paths.lasting.services()
 		return m.services.restore(o.Ref.Key(), o.Found)
 	}
 	return m.paths.restore(o)

@@ -38,7 +38,8 @@ type Ledger struct {
 	files  [2]*os.File
 	sizes  [2]int64
 	number int64
-	lines  int // in each file
+	lines  int    // in each file
+	ahead  []byte // lines that are in no file yet
 	dirty  bool
 	// Lost says what could not be read back, for people; empty when all was. It
 	// is said until Recovered.
@@ -205,7 +206,7 @@ func (l *Ledger) All() []resource.Owned {
 	return all
 }
 
-// Write records a resource.
+// Write records a resource, on the disk from the next Sync on.
 func (l *Ledger) Write(o resource.Owned) error {
 	if err := l.append(entry{Put: &o}); err != nil {
 		return err
@@ -214,7 +215,7 @@ func (l *Ledger) Write(o resource.Owned) error {
 	return nil
 }
 
-// Forget takes a resource off the record.
+// Forget takes a resource off the record, in the same way.
 func (l *Ledger) Forget(ref resource.Ref) error {
 	if _, known := l.owned[ref]; !known {
 		return nil
@@ -232,10 +233,23 @@ func (l *Ledger) append(e entry) error {
 	if err != nil {
 		return err
 	}
-	line = seal(line)
+	l.ahead = append(l.ahead, seal(line)...)
 	l.dirty = true
+	l.number++
+	l.lines++
+	return nil
+}
+
+// Sync writes what is to be recorded, and makes it survive a power cut.
+func (l *Ledger) Sync() error {
+	if !l.dirty {
+		return nil
+	}
 	for _, f := range l.files {
-		if _, err := f.Write(line); err != nil {
+		if len(l.ahead) == 0 {
+			break
+		}
+		if _, err := f.Write(l.ahead); err != nil {
 			for i, f := range l.files { // half a line may be there, and nothing may follow it
 				err = errors.Join(err, f.Truncate(l.sizes[i]))
 			}
@@ -243,18 +257,9 @@ func (l *Ledger) append(e entry) error {
 		}
 	}
 	for i := range l.sizes {
-		l.sizes[i] += int64(len(line))
+		l.sizes[i] += int64(len(l.ahead))
 	}
-	l.number++
-	l.lines++
-	return nil
-}
-
-// Sync makes what was written survive a power cut.
-func (l *Ledger) Sync() error {
-	if !l.dirty {
-		return nil
-	}
+	l.ahead = l.ahead[:0]
 	for _, f := range l.files {
 		if err := unix.Fdatasync(int(f.Fd())); err != nil {
 			return fmt.Errorf("the record of what this host owns cannot be made durable: %w", err)

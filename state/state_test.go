@@ -129,6 +129,8 @@ func TestLedgerCut(t *testing.T) {
 			if err := l.Close(); err != nil {
 				t.Fatal(err)
 			}
+		} else if err := l.Sync(); err != nil {
+			t.Fatal(err)
 		}
 		which := rapid.SampledFrom([]string{"owned.a", "owned.b", ""}).Draw(t, "cut")
 		if which != "" {
@@ -144,7 +146,7 @@ func TestLedgerCut(t *testing.T) {
 			}
 		}
 		o := owned("/after")
-		if err := l.Write(o); err != nil {
+		if err := errors.Join(l.Write(o), l.Sync()); err != nil {
 			t.Fatal(err)
 		}
 		l.close()

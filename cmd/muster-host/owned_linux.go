@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -78,7 +79,7 @@ func restore(_ context.Context, e *env) error {
 	}
 	// It is the machine's own from here on, whatever is declared.
 	o.Origin, o.Conflict, o.Resolved = resource.OriginFound, false, resource.ResolveKeep
-	if err := s.ledger.Write(o); err != nil {
+	if err := errors.Join(hands.Sync(), s.ledger.Write(o), s.ledger.Sync()); err != nil {
 		return err
 	}
 	return e.print(line, func(out io.Writer) { fmt.Fprintf(out, "%s is again as it was found, and no longer the host's\n", ref) })
