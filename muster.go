@@ -295,9 +295,12 @@ type Node struct {
 	Hostname   string     `json:"hostname,omitempty"`
 	Policy     NodePolicy `json:"policy"`
 	State      NodeState  `json:"state"`
-	CreatedAt  time.Time  `json:"created_at"`
-	LastSeen   *time.Time `json:"last_seen,omitempty"`
-	Link       *NodeLink  `json:"link,omitempty"` // absent: it has never been linked
+	// ByHand: people declare it, and nothing is placed on it until they hand it
+	// over.
+	ByHand    bool       `json:"declared_by_hand,omitempty"`
+	CreatedAt time.Time  `json:"created_at"`
+	LastSeen  *time.Time `json:"last_seen,omitempty"`
+	Link      *NodeLink  `json:"link,omitempty"` // absent: it has never been linked
 	// Labels, reservoir and note are what people said of it.
 	Labels    map[string]string `json:"labels,omitempty"`
 	Reservoir module.Capacity   `json:"reservoir,omitzero"`

@@ -161,8 +161,8 @@ func clone(r resource.Resource) resource.Resource {
 	return r
 }
 
-// lists are all that it declares: itself, and both ends of a hand-over.
-func (m *Module) lists() [][]resource.Resource {
+// Lists are all that it declares: itself, and both ends of a hand-over.
+func (m *Module) Lists() [][]resource.Resource {
 	if m.HandOver == nil {
 		return [][]resource.Resource{m.Resources}
 	}
@@ -172,7 +172,7 @@ func (m *Module) lists() [][]resource.Resource {
 // Names are the names with a dot that its templates use, in order.
 func (m *Module) Names() []string {
 	names := map[string]bool{}
-	for _, list := range m.lists() {
+	for _, list := range m.Lists() {
 		Fill(list, func(name string) (string, bool) { // its errors are Parse's to say
 			names[name] = true
 			return "x", true

@@ -11,7 +11,10 @@
 package module
 
 import (
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"muster.internal/resource"
 )
@@ -157,4 +160,33 @@ func Find(all []Module, name string) *Module {
 		return nil
 	}
 	return &all[i]
+}
+
+// String is the rule for people.
+func (r Rule) String() string {
+	var words string
+	switch {
+	case r.EachNode:
+		words = "each node"
+	case r.EachDisk:
+		words = "each disk"
+	case r.Replicas == 1:
+		words = "1 replica"
+	case r.Replicas > 0:
+		words = fmt.Sprintf("%d replicas", r.Replicas)
+	default:
+		words = "pinned to " + strings.Join(r.Pinned, ", ")
+	}
+	if r.Spread != "" {
+		words += " over " + r.Spread
+	}
+	for _, on := range []struct {
+		what string
+		want map[string]string
+	}{{"", r.Where}, {"on disks ", r.WhereDisk}} {
+		for i, k := range slices.Sorted(maps.Keys(on.want)) {
+			words += []string{" " + on.what + "with ", ", "}[min(i, 1)] + k + "=" + on.want[k]
+		}
+	}
+	return words
 }

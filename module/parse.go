@@ -178,7 +178,7 @@ func (m *Module) checkHealth(found finding) {
 // checkResources declares an imaginary placement, and has the declaration
 // checked.
 func (m *Module) checkResources(found finding) {
-	for i, list := range m.lists() {
+	for i, list := range m.Lists() {
 		field := []string{"resources", "hand_over.leaving", "hand_over.arriving"}[i]
 		if len(list) == 0 {
 			found(field, "must be a list of resources")
@@ -247,7 +247,7 @@ type Hold struct {
 func (m *Module) Holds() []Hold { return m.holds(m.Name+"-1", "1") }
 
 func (m *Module) holds(name, number string) (all []Hold) {
-	for _, list := range m.lists() {
+	for _, list := range m.Lists() {
 		filled, _ := Fill(list, m.sample(name, number)) // Parse has seen that it can be
 		for i := range filled {
 			text, _ := json.Marshal(filled[i])

@@ -93,7 +93,7 @@ func (p *plan) tellMembers() {
 func (p *plan) insist() {
 	for i := range p.nodes {
 		n := &p.nodes[i]
-		if n.told > 0 || n.in == nil || n.gone() || n.now.Generation == 0 || n.floor() <= n.now.Generation {
+		if n.told > 0 || n.in == nil || n.gone() || n.in.ByHand || n.now.Generation == 0 || n.floor() <= n.now.Generation {
 			continue
 		}
 		p.did(line{node: n.now.ID}, "node %s is told again what it shall be: it was told generation %d since, which is newer than %d", n.title(), n.floor(), n.now.Generation)

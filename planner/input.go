@@ -41,6 +41,7 @@ type Node struct {
 	Claims       []string        // of other schedulers: who still needs it
 	Away         bool            // its host is not linked
 	Floor        int64           // the newest generation that was declared of it, by whomever
+	ByHand       bool            // people say what it is to be: nothing is placed on it
 	Seen         *Seen           // nil: nothing was ever heard
 }
 

@@ -29,6 +29,7 @@ func Plan(in Input) (muster.Blueprint, muster.PlanReport) {
 	p.modules()
 	p.nodesIn()
 	for i := range p.nodes {
+		p.handed(&p.nodes[i])
 		p.confirm(&p.nodes[i])
 		p.expunge(&p.nodes[i])
 	}

@@ -50,6 +50,8 @@ func (n *node) mayHold(kind muster.PlacementKind) string {
 		return "held (" + string(n.in.Registration) + ")"
 	case n.gone() || n.now.State == muster.NodeDecommissioned:
 		return "gone"
+	case n.in.ByHand:
+		return "declared by hand"
 	}
 	early := kind == muster.PlacementBase || kind == muster.PlacementPerDisk
 	if n.in.Policy != muster.PolicyInService && !(early && n.in.Policy == muster.PolicyNoProvision) {
@@ -62,6 +64,13 @@ func (n *node) mayHold(kind muster.PlacementKind) string {
 		return "without an inventory"
 	}
 	return ""
+}
+
+// handed says why a node is left alone that people declare.
+func (p *plan) handed(n *node) {
+	if n.in != nil && n.in.ByHand && !n.gone() {
+		p.note(line{node: n.now.ID}, "node %s is declared by hand: nothing is placed on it until it is handed over (muster node hand-over %s)", n.title(), n.title())
+	}
 }
 
 // lacks says what of what a module wants a node has not; empty when all is there.

@@ -21,8 +21,8 @@ var update = flag.Bool("update", false, "rewrite golden files")
 // specification of the planner; -update rewrites what it says.
 //
 // The words: "want FILE" and "unwant MODULE" say what is wanted; "add NODE DISKS
-// LABELS" brings a node; "node NODE POLICY", "disk DISK POLICY", "disable NODE"
-// and "enable NODE" are an operator's; "pull DISK" and "plug DISK", "dead NODE",
+// LABELS" brings a node; "node NODE POLICY", "disk DISK POLICY", "disable NODE",
+// "enable NODE", "hand NODE" and "hand-over NODE" are an operator's; "pull DISK" and "plug DISK", "dead NODE",
 // "sick MODULE NODE", "behind MODULE NODE", "well MODULE NODE" and "stuck MODULE
 // NODE" are troubles; "plan" plans, and "keep" keeps the inventory for a later
 // "plan old", of a planner that is behind; "tell NODE" hands over a declaration,
@@ -99,6 +99,8 @@ func (s *scenario) run(words []string) []string {
 		f.node(arg(1)).Registration = muster.Disabled
 	case "enable":
 		f.node(arg(1)).Registration = muster.Approved
+	case "hand", "hand-over":
+		f.node(arg(1)).ByHand = words[0] == "hand"
 	case "claim":
 		f.node(arg(1)).Claims = words[2:]
 	case "plan":

@@ -19,11 +19,15 @@ SELECT generation, declared_at, declared_by, digest, sealed FROM declarations WH
 SELECT generation FROM declarations WHERE node_id = $1 ORDER BY generation DESC LIMIT 1`)
 	addDeclaration = define("declarations/add", `
 INSERT INTO declarations (node_id, generation, declared_at, declared_by, digest, sealed) VALUES ($1, $2, $3, $4, $5, $6)`)
+	setByHand       = define("nodes/by-hand", `UPDATE nodes SET by_hand = $2 WHERE node_id = $1`)
 	oldDeclarations = define("declarations/forget", `DELETE FROM declarations WHERE node_id = $1 AND generation <= $2`)
 )
 
-// ActionDeclare is how the audit calls it.
-const ActionDeclare = "declare"
+// How the audit calls it that a node is declared by hand, and is not any more.
+const (
+	ActionDeclare  = "declare"
+	ActionHandOver = "hand_over"
+)
 
 // declarationsKept is how many of a node's declarations stay, for whoever has to
 // find out what it was told before.
@@ -77,6 +81,9 @@ func (s *Store) Declare(ctx context.Context, now time.Time, by muster.Caller, no
 		if err := m.over(); err != nil {
 			return err
 		}
+		if err := t.declaredByBlueprint(nodeID); err != nil {
+			return err
+		}
 		was, err := s.findDeclaration(t, nodeID)
 		if err != nil {
 			return err
@@ -84,14 +91,49 @@ func (s *Store) Declare(ctx context.Context, now time.Time, by muster.Caller, no
 		if seen != 0 && seen != was.Generation {
 			return muster.Problemf(muster.CodeConflict, "node %s is at generation %d, and this was made from %d: look at what was declared since (muster node declaration %s), then declare again", nodeID, was.Generation, seen, nodeID)
 		}
-		if was.Generation > 0 && equal(was.digest, sum[:]) {
+		if was.Generation > 0 && equal(was.digest, sum[:]) && m.node.ByHand {
 			out = was.NodeDeclaration
 			return nil
+		}
+		if _, err := t.exec(setByHand, nodeID, true); err != nil {
+			return err
 		}
 		out, err = t.putDeclaration(nodeID, was.Generation, d, text)
 		return err
 	})
 	return out, err
+}
+
+// declaredByBlueprint refuses a declaration by hand where the target has its own.
+func (t *tx) declaredByBlueprint(nodeID string) error {
+	live := 0
+	if _, err := t.get(liveOnNode, []any{nodeID}, &live); err != nil || live == 0 {
+		return err
+	}
+	return muster.Problemf(muster.CodeConflict, "node %s has %d placements (muster placement ls --node %s), and is told what to be by the blueprint: what it alone is to have is a module that is pinned to it (place: {pinned: [%s]}; muster module add --help)", nodeID, live, nodeID, nodeID)
+}
+
+// HandOver lets blueprints say what a node is to be, which people did until now.
+func (s *Store) HandOver(ctx context.Context, now time.Time, by muster.Caller, nodeID string) (n muster.Node, err error) {
+	err = s.write(ctx, "handing a node over", now, by, func(t *tx) error {
+		m, err := t.onNode(nodeID)
+		if err != nil {
+			return err
+		}
+		if err := m.over(); err != nil {
+			return err
+		}
+		if n = m.node; !n.ByHand {
+			return nil
+		}
+		n.ByHand = false
+		if err := t.change(setByHand, nodeID, false); err != nil {
+			return err
+		}
+		_, err = t.record(ActionHandOver, nodeSubject(nodeID), nil)
+		return err
+	})
+	return n, err
 }
 
 // putDeclaration keeps d, whose text has no generation, as the next after last.

@@ -101,10 +101,10 @@ func TestFactoryResetRefusals(t *testing.T) {
 		before, m := lookAt(t, s, b.uuid)
 		_, o := lookAt(t, s, other.uuid)
 		for _, c := range []struct{ name, write, undo, says, names string }{
-			{"a service is placed", "INSERT INTO placements VALUES ('p1', '" + m.node.ID + "', '', 'web', 'service', 'placed', 1, 1)", "DELETE FROM placements",
+			{"a service is placed", "INSERT INTO placements (placement_id, node_id, disk_id, module, kind, state, created_at, seq) VALUES ('p1', '" + m.node.ID + "', '', 'web', 'service', 'placed', 1, 1)", "DELETE FROM placements",
 				"its node still holds placements: move them away or remove them, or expunge the node", "web (p1)"},
-			{"a service is moving", "INSERT INTO placements VALUES ('p1', '" + m.node.ID + "', '', 'web', 'service', 'moving', 1, 1)", "DELETE FROM placements", "still holds placements", "web (p1)"},
-			{"a reservation is in flight", "INSERT INTO placements VALUES ('p2', '" + m.node.ID + "', '', 'db', 'service', 'reserved', 1, 1)", "DELETE FROM placements",
+			{"a service is moving", "INSERT INTO placements (placement_id, node_id, disk_id, module, kind, state, created_at, seq) VALUES ('p1', '" + m.node.ID + "', '', 'web', 'service', 'moving', 1, 1)", "DELETE FROM placements", "still holds placements", "web (p1)"},
+			{"a reservation is in flight", "INSERT INTO placements (placement_id, node_id, disk_id, module, kind, state, created_at, seq) VALUES ('p2', '" + m.node.ID + "', '', 'db', 'service', 'reserved', 1, 1)", "DELETE FROM placements",
 				"about to land there: wait until it has, or withdraw it", "db (p2)"},
 			{"it is the source of a move", "INSERT INTO moves VALUES ('m1', 'p3', '" + m.node.ID + "', '" + o.node.ID + "', '', 1, NULL)", "DELETE FROM moves",
 				"an unfinished move names its node: let the move end, or cancel it", "m1"},

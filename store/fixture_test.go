@@ -107,7 +107,7 @@ func TestWriteFixture(t *testing.T) {
 	defer s.Close()
 	fill(t, s)
 	var out strings.Builder
-	out.WriteString("DELETE FROM audit_head;\n")
+	out.WriteString("DELETE FROM audit_head;\nDELETE FROM blueprint_target;\n")
 	db := behind(t, s)
 	// Parents come before what refers to them.
 	written := map[string]bool{}
@@ -226,12 +226,15 @@ func fillMore(t testing.TB, s *Store) {
 	gone := must[muster.Registration](t)(s.Registration(ctx, boxNo(4).uuid))
 	must[muster.NodeDetail](t)(s.ExpungeNode(ctx, start, ada, gone.NodeID, muster.Expunge{Confirm: gone.ServerUUID, Reason: "its board is broken"}))
 	node := must[muster.Registration](t)(s.Registration(ctx, boxNo(1).uuid)).NodeID
-	place(t, s, node, "p1", "service", "placed")
 	linkUp(t, s, node)
 	must[muster.Node](t)(s.LabelNode(ctx, start, ada, node, muster.LabelChange{Set: map[string]string{"rack": "r1"}}))
+	must[muster.Node](t)(s.HandOver(ctx, start, ada, node))
+	place(t, s, node, "p1", "service", "placed")
 	must[muster.Provider](t)(s.AddProvider(ctx, start, ada, appProvider))
 	must[muster.Grant](t)(s.GrantNode(ctx, start, ada, node, muster.NewGrant{Provider: "app", MemberOf: "rw"}))
 	must[muster.NodeOrder](t)(s.OrderNode(ctx, start, ada, node, muster.LinkRekey))
+	must[muster.ModuleVersion](t)(s.AddModule(ctx, start, ada, motd("hello"), true))
+	s.mustSet(t, child(nil, "b1", []string{node}, []string{"p2 placed"}))
 	meddle(t, s, "INSERT INTO moves VALUES ('m1', 'p1', 'n-gone', '"+node+"', 'done', 1, 2)")
 	meddle(t, s, "INSERT INTO foreign_workloads VALUES ('"+boxNo(1).uuid+"', 'vm', 'theirs', 1, NULL, '')")
 	meddle(t, s, "INSERT INTO machines_apart VALUES ('"+boxNo(1).uuid+"', '"+boxNo(8).uuid+"')")

@@ -11,10 +11,11 @@ import (
 var (
 	placementsOf = define("placements/node", `
 SELECT placement_id, module, kind, state FROM placements WHERE node_id = $1 AND state <> 'removed' ORDER BY placement_id`)
-	setPlacement = define("placements/set", `UPDATE placements SET state = $2, seq = $3 WHERE placement_id = $1 AND state = $4`)
+	setPlacement = define("placements/set", `UPDATE placements SET state = $2, changed_at = $3, seq = $4 WHERE placement_id = $1 AND state = $5`)
 	movesOf      = define("moves/unfinished", `
 SELECT move_id, placement_id, from_node, to_node, started_at FROM moves
 WHERE outcome = '' AND (from_node = $1 OR to_node = $1) ORDER BY started_at, move_id`)
+	failMoves = define("moves/fail", `UPDATE moves SET outcome = 'failed', ended_at = $2 WHERE outcome = '' AND to_node = $1`)
 	foreignOf = define("foreign/machine", `
 SELECT kind, name, first_seen, acknowledged_at, acknowledged_by FROM foreign_workloads WHERE server_uuid = $1 ORDER BY kind, name`)
 	acknowledge = define("foreign/acknowledge", `
@@ -127,7 +128,7 @@ func (h *holdings) name(err error) error {
 }
 
 // leave ends every placement of a node: what came with the node is removed,
-// what is lost is an event of its own.
+// what is lost is an event of its own. What was to come here does not.
 func (t *tx) leave(m *machine, to muster.PlacementState) error {
 	var h holdings
 	if m.node.ID == "" {
@@ -140,13 +141,17 @@ func (t *tx) leave(m *machine, to muster.PlacementState) error {
 		if p.State == to || p.State == muster.PlacementLost {
 			continue
 		}
-		seq, err := t.record(string(to)+"_placement", "placement/"+p.ID, detail{"module": p.Module, "node_id": m.node.ID, "server_uuid": m.uuid, "from": p.State})
+		seq, err := t.record(ActionPlacement(to), "placement/"+p.ID, detail{"module": p.Module, "node_id": m.node.ID, "server_uuid": m.uuid, "from": p.State})
 		if err != nil {
 			return err
 		}
-		if err := t.change(setPlacement, p.ID, string(to), seq, string(p.State)); err != nil {
+		if err := t.change(setPlacement, p.ID, string(to), micro(t.now), seq, string(p.State)); err != nil {
 			return err
 		}
+	}
+	if len(h.moves) > 0 {
+		_, err := t.exec(failMoves, m.node.ID, micro(t.now))
+		return err
 	}
 	return nil
 }

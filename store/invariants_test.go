@@ -13,8 +13,8 @@ import (
 
 // tables are every table of ours, with the columns that may differ between two
 // states that are the same for people.
-var tables = []string{"api_keys", "audit", "audit_head", "boot_policy", "boot_records", "boot_traces", "booters", "dead_keys", "disks", "enrolment_tokens", "evidence", "foreign_workloads", "grants", "images", "install_lines", "install_logs",
-	"machines", "machines_apart", "moves", "shared_identities", "declarations", "node_links", "node_mirrors", "node_orders", "node_reports",
+var tables = []string{"api_keys", "audit", "audit_head", "boot_policy", "boot_records", "boot_traces", "blueprint_target", "blueprints", "booters", "dead_keys", "disks", "enrolment_tokens", "evidence", "foreign_workloads", "grants", "images", "install_lines", "install_logs",
+	"machines", "machines_apart", "modules", "moves", "shared_identities", "declarations", "node_links", "node_mirrors", "node_orders", "node_reports",
 	"nodes", "operators", "placements", "providers", "registrations", "root_passwords", "sysinfos", "ticket_keys", "tokens", "tombstones", "windows"}
 
 // dump is everything in the database, as text.
@@ -121,6 +121,11 @@ SELECT b.mac FROM tombstones t JOIN boot_records b ON b.server_uuid = t.server_u
 SELECT n.node_id FROM nodes n LEFT JOIN tombstones t ON t.server_uuid = n.server_uuid WHERE n.policy = 'expunged' AND n.state <> 'decommissioned' AND t.server_uuid IS NULL`,
 	"a placement on a node that is gone": `
 SELECT p.placement_id FROM placements p JOIN nodes n ON n.node_id = p.node_id WHERE n.state = 'decommissioned' AND p.state IN ('reserved', 'placed', 'moving')`,
+	"a target that is not the newest blueprint": `
+SELECT t.blueprint_id FROM blueprint_target t LEFT JOIN blueprints b ON b.number = t.number AND b.blueprint_id = t.blueprint_id
+WHERE t.number <> 0 AND b.number IS NULL OR t.number < (SELECT max(number) FROM blueprints)`,
+	"a placement of a blueprint on a node that people declare": `
+SELECT p.placement_id FROM placements p JOIN nodes n ON n.node_id = p.node_id WHERE n.by_hand AND p.version > 0 AND p.state IN ('reserved', 'placed', 'moving')`,
 	"a root password of no member": `
 SELECT p.server_uuid FROM root_passwords p JOIN registrations r ON r.server_uuid = p.server_uuid WHERE r.state = 'awaiting_setup'`,
 	"a dead key that lives": `

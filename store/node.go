@@ -10,7 +10,7 @@ import (
 	"muster.internal/lifecycle"
 )
 
-const nodeColumns = `node_id, server_uuid, hostname, policy, state, created_at, last_seen, labels, reservoir, note`
+const nodeColumns = `node_id, server_uuid, hostname, policy, state, by_hand, created_at, last_seen, labels, reservoir, note`
 
 var (
 	newestNode = define("nodes/newest", `
@@ -44,7 +44,7 @@ func scanNode(scan func(...any) error) (muster.Node, error) {
 	var created int64
 	var seen *int64
 	var labels, reservoir string
-	if err := scan(&n.ID, &n.ServerUUID, &n.Hostname, &n.Policy, &n.State, &created, &seen, &labels, &reservoir, &n.Note); err != nil {
+	if err := scan(&n.ID, &n.ServerUUID, &n.Hostname, &n.Policy, &n.State, &n.ByHand, &created, &seen, &labels, &reservoir, &n.Note); err != nil {
 		return n, err
 	}
 	n.CreatedAt, n.LastSeen = fromMicro(created), fromMicroPtr(seen)

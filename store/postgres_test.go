@@ -102,7 +102,8 @@ func empty(db *sql.DB) error {
 	for _, table := range append([]string{"master_key"}, tables...) {
 		text += "DELETE FROM " + table + ";"
 	}
-	_, err := db.Exec(text + "INSERT INTO audit_head (id, seq, hash) VALUES (1, 0, ''); COMMIT")
+	_, err := db.Exec(text + "INSERT INTO audit_head (id, seq, hash) VALUES (1, 0, '');" +
+		"INSERT INTO blueprint_target (id, number, blueprint_id, planning, set_by, reason, seq) VALUES (1, 0, '', true, '', '', 0); COMMIT")
 	return err
 }
 

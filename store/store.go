@@ -61,6 +61,8 @@ type Store struct {
 	seen  seen
 	sick  atomic.Bool // the last write failed
 	feed  *ring
+	// target is the blueprint that was the target last, decoded.
+	target atomic.Pointer[muster.Blueprint]
 
 	// fault, when set by a test, is called before every statement and commit
 	// of a write; an error is a crash at that point.
