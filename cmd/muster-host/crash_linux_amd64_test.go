@@ -22,14 +22,16 @@ import (
 )
 
 // asHost makes this test program be muster-host, as a process that can be
-// killed.
+// killed: traced, or free.
 const asHost = "MUSTER_TEST_AS_HOST"
 
 func TestMain(m *testing.M) {
 	systemCommands["declared"] = declared
-	if os.Getenv(asHost) != "" {
-		if err := stopAtCalls(); err != nil {
-			fatal(err)
+	if as := os.Getenv(asHost); as != "" {
+		if as == "traced" {
+			if err := stopAtCalls(); err != nil {
+				fatal(err)
+			}
 		}
 		os.Exit(command(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
@@ -241,7 +243,7 @@ func (w *wreck) watched(s step, decide func(point) fate) (syscall.WaitStatus, st
 	defer out.Close()
 	self, err := os.Executable()
 	w.must(err)
-	env := append(os.Environ(), asHost+"=1", "GOMAXPROCS=1")
+	env := append(os.Environ(), asHost+"=traced", "GOMAXPROCS=1")
 	w.tracer.run(w.T, append([]string{self}, w.arguments(s)...), env, out)
 	b, err := os.ReadFile(out.Name())
 	w.must(err)
