@@ -78,29 +78,31 @@ type LinkAnswer struct {
 	Generation int64 `json:"generation"` // of the newest declaration; 0: there is none
 	// Declaration is there when it is newer than what the host holds.
 	Declaration *resource.Declaration `json:"declaration,omitempty"`
-	Verbs       []LinkVerb            `json:"verbs,omitempty"`
+	// Orders are called verbs on the wire: hosts that were built with that name
+	// would not hear another.
+	Orders []OrderKind `json:"verbs,omitempty"`
 	// NextSeconds is when to ask again. After an answer with something in it a
 	// host asks again once it has taken it in, without waiting.
 	NextSeconds int `json:"next_seconds"`
 }
 
-// A LinkVerb asks a host for something. The list is closed: there is no way to
+// An OrderKind asks a host for something. The list is closed: there is no way to
 // have a host run anything.
-type LinkVerb string
+type OrderKind string
 
 const (
-	LinkReportNow LinkVerb = "report_now" // apply, and report, changed or not
-	LinkRetire    LinkVerb = "retire"     // give everything up, then drop the identity
-	LinkRekey     LinkVerb = "rekey"      // make a new key pair, with a new agent key
+	OrderReportNow OrderKind = "report_now" // apply, and report, changed or not
+	OrderRetire    OrderKind = "retire"     // give everything up, then drop the identity
+	OrderRekey     OrderKind = "rekey"      // make a new key pair, with a new agent key
 )
 
-// LinkVerbs are all of them.
-var LinkVerbs = []LinkVerb{LinkReportNow, LinkRetire, LinkRekey}
+// OrderKinds are all of them.
+var OrderKinds = []OrderKind{OrderReportNow, OrderRetire, OrderRekey}
 
 // A NodeOrder is what a host is asked for and has not done yet. It is told when
 // it comes, and again until it has done it.
 type NodeOrder struct {
-	Verb    LinkVerb   `json:"verb"`
+	Kind    OrderKind  `json:"verb"`
 	AskedAt time.Time  `json:"asked_at"`
 	AskedBy string     `json:"asked_by"`
 	ToldAt  *time.Time `json:"told_at,omitempty"`
@@ -125,7 +127,7 @@ type Declarations interface {
 	// declared. It goes to the host with the next generation of the declaration.
 	ResolveConflict(ctx context.Context, nodeID string, r ConflictResolution) (NodeDeclaration, error)
 	// OrderNode asks the host of a node for something.
-	OrderNode(ctx context.Context, nodeID string, verb LinkVerb) (NodeOrder, error)
+	OrderNode(ctx context.Context, nodeID string, kind OrderKind) (NodeOrder, error)
 	NodeReport(ctx context.Context, nodeID string) (NodeReport, error)
 	// NodeBriefing is the newest report in four words.
 	NodeBriefing(ctx context.Context, nodeID string) (resource.Briefing, error)

@@ -365,7 +365,7 @@ func (s session) ResolveConflict(_ ctx, id string, r muster.ConflictResolution) 
 func (s session) NodeBriefing(_ ctx, id string) (resource.Briefing, error) {
 	return answer[resource.Briefing](s.f, "NodeBriefing", id)
 }
-func (s session) OrderNode(_ ctx, id string, v muster.LinkVerb) (muster.NodeOrder, error) {
+func (s session) OrderNode(_ ctx, id string, v muster.OrderKind) (muster.NodeOrder, error) {
 	return answer[muster.NodeOrder](s.f, "OrderNode", id, v)
 }
 func (s session) LinkKey(ctx) (muster.LinkKey, error) {

@@ -28,7 +28,7 @@ func (a *API) declarations() {
 		})
 	add(a, op{method: post, path: "/v1/nodes/{id}/orders", id: "order-node", summary: "Ask the host of a node for something (report_now, rekey, retire)", acts: may(muster.ActNodeChange)},
 		func(ctx context.Context, s Session, in *idBody[orderBody]) (muster.NodeOrder, error) {
-			return s.OrderNode(ctx, in.ID, in.Body.Verb)
+			return s.OrderNode(ctx, in.ID, in.Body.Kind)
 		})
 	add(a, op{method: get, path: "/v1/nodes/{id}/report", id: "get-report", summary: "Show how the last apply of a node went", acts: read},
 		func(ctx context.Context, s Session, in *id) (muster.NodeReport, error) {
@@ -43,7 +43,7 @@ func (a *API) declarations() {
 }
 
 type orderBody struct {
-	Verb muster.LinkVerb `json:"verb" enum:"report_now,retire,rekey"`
+	Kind muster.OrderKind `json:"verb" enum:"report_now,retire,rekey"`
 }
 
 // grants serves what nodes may use outside of the control plane.

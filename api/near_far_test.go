@@ -220,7 +220,7 @@ var questions = []question{
 	q0("RevokeGrant", "key-full", func(e everything, c context.Context) (muster.Grant, error) { return e.RevokeGrant(c, "n", "db") }),
 	q1("NodeReport", "viewer", everything.NodeReport),
 	q0("OrderNode", "key-full", func(e everything, c context.Context) (muster.NodeOrder, error) {
-		return e.OrderNode(c, "n", muster.LinkRekey)
+		return e.OrderNode(c, "n", muster.OrderRekey)
 	}),
 	q1("NodeOwned", "viewer", everything.NodeOwned),
 	q1("NodeProfile", "viewer", everything.NodeProfile),

@@ -23,8 +23,8 @@ func (c *Client) NodeBriefing(ctx context.Context, nodeID string) (resource.Brie
 	return fetch[resource.Briefing](ctx, c, get("/v1/nodes", nodeID, "briefing"))
 }
 
-func (c *Client) OrderNode(ctx context.Context, nodeID string, verb muster.LinkVerb) (muster.NodeOrder, error) {
-	return fetch[muster.NodeOrder](ctx, c, post(map[string]muster.LinkVerb{"verb": verb}, "/v1/nodes", nodeID, "orders"))
+func (c *Client) OrderNode(ctx context.Context, nodeID string, kind muster.OrderKind) (muster.NodeOrder, error) {
+	return fetch[muster.NodeOrder](ctx, c, post(map[string]muster.OrderKind{"verb": kind}, "/v1/nodes", nodeID, "orders"))
 }
 
 func (c *Client) NodeReport(ctx context.Context, nodeID string) (muster.NodeReport, error) {

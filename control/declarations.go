@@ -117,8 +117,8 @@ func (s session) NodeBriefing(ctx context.Context, nodeID string) (resource.Brie
 	return r.Report.Briefing(), err
 }
 
-func (s session) OrderNode(ctx context.Context, nodeID string, verb muster.LinkVerb) (muster.NodeOrder, error) {
-	return s.store.OrderNode(ctx, s.now(), s.by, nodeID, verb)
+func (s session) OrderNode(ctx context.Context, nodeID string, kind muster.OrderKind) (muster.NodeOrder, error) {
+	return s.store.OrderNode(ctx, s.now(), s.by, nodeID, kind)
 }
 
 func (s session) NodeReport(ctx context.Context, nodeID string) (muster.NodeReport, error) {

@@ -51,7 +51,7 @@ func (s session) LinkNext(ctx context.Context, p muster.LinkPoll) (muster.LinkAn
 		a := muster.LinkAnswer{Generation: n.Generation, Declaration: n.Newer, NextSeconds: 1 + rand.IntN(3)}
 		untold := false
 		for _, o := range n.Orders {
-			a.Verbs, untold = append(a.Verbs, o.Verb), untold || o.ToldAt == nil
+			a.Orders, untold = append(a.Orders, o.Kind), untold || o.ToldAt == nil
 		}
 		switch {
 		case untold:

@@ -194,9 +194,9 @@ func TestLinkOrders(t *testing.T) {
 		ask()
 		p.head()
 		must(p, func(ctx context.Context) (muster.NodeOrder, error) {
-			return p.full.OrderNode(ctx, h.node, muster.LinkRekey)
+			return p.full.OrderNode(ctx, h.node, muster.OrderRekey)
 		})
-		if n := <-got; len(n.Verbs) != 1 || n.Verbs[0] != muster.LinkRekey {
+		if n := <-got; len(n.Orders) != 1 || n.Orders[0] != muster.OrderRekey {
 			p.Fatalf("while it waited: %+v", n)
 		}
 		ask()
@@ -206,12 +206,12 @@ func TestLinkOrders(t *testing.T) {
 		case <-time.After(100 * time.Millisecond):
 		}
 		p.declare(h.node, "two")
-		if n := <-got; n.Declaration == nil || len(n.Verbs) != 1 {
+		if n := <-got; n.Declaration == nil || len(n.Orders) != 1 {
 			p.Fatalf("with a declaration: %+v", n)
 		}
-		_, err := p.anyone.OrderNode(p.Context(), h.node, muster.LinkRetire)
+		_, err := p.anyone.OrderNode(p.Context(), h.node, muster.OrderRetire)
 		p.refused(err, muster.CodeUnauthenticated)
-		_, err = h.c.OrderNode(p.Context(), h.node, muster.LinkRetire)
+		_, err = h.c.OrderNode(p.Context(), h.node, muster.OrderRetire)
 		p.refused(err, muster.CodeForbidden)
 		// A key that has not taken the other's place yet can do that and no more.
 		k, err := h.c.LinkKey(p.Context())

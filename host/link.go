@@ -19,7 +19,7 @@ const (
 
 const (
 	reconcileEvery = 10 * time.Minute // a tenth more or less
-	verbPause      = time.Second      // before asking again after an order: no order is a reason to storm
+	orderPause     = time.Second      // before asking again after an order: no order is a reason to storm
 )
 
 // A Link is what a linked node lives by: its store, its hands and its line to
@@ -252,8 +252,8 @@ func (n *node) ask() error {
 	if d := a.Declaration; d != nil {
 		n.declared(*d)
 	}
-	for _, v := range a.Verbs {
-		n.order(v)
+	for _, o := range a.Orders {
+		n.order(o)
 	}
 	return nil
 }
@@ -343,7 +343,7 @@ func (n *node) unheard(err error) error {
 	p := NextBeat(0, err, n.failures, n.l.Dice())
 	n.failures++
 	if refused && !n.recertify {
-		p.After = verbPause // the certificate alone may be what is refused
+		p.After = orderPause // the certificate alone may be what is refused
 	}
 	n.tried, n.recertify = true, refused
 	n.askAt = n.l.Moment().Up + p.After

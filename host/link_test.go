@@ -145,14 +145,14 @@ func (l *life) Next(holds int64) (muster.LinkAnswer, error) {
 	return l.plane(l, "next", holds)
 }
 
-// tells is a control plane that has declared this, and asks for verbs once.
-func tells(d *resource.Declaration, verbs ...muster.LinkVerb) func(*life, string, int64) (muster.LinkAnswer, error) {
+// tells is a control plane that has declared this, and gives orders once.
+func tells(d *resource.Declaration, orders ...muster.OrderKind) func(*life, string, int64) (muster.LinkAnswer, error) {
 	return func(l *life, call string, holds int64) (a muster.LinkAnswer, err error) {
 		a.NextSeconds = 100
 		if call != "next" {
 			return a, nil
 		}
-		if a.Verbs, verbs = verbs, nil; a.Verbs == nil && (d == nil || d.Generation == holds) {
+		if a.Orders, orders = orders, nil; a.Orders == nil && (d == nil || d.Generation == holds) {
 			l.pass(20 * time.Second) // it waits in vain
 		}
 		if d != nil && d.Generation > holds {
@@ -232,11 +232,11 @@ func TestLinked(t *testing.T) {
 			want: "0s apply 1 start; 10m0s apply 1 timer"},
 		{name: "the store was lost", setUp: func(l *life) { l.lost = true; l.held = holding(declares(1, "")) }, plane: until(12*time.Minute, always(errAway), tells(declares(1, ""))), ends: 16 * time.Minute,
 			want: "12m29s recover; 12m49s apply 1 reconnect; 14m29s report 1 reconnect changed"},
-		{name: "told to report", setUp: func(l *life) { l.held = holding(declares(1, "")) }, plane: tells(declares(1, ""), muster.LinkReportNow), ends: 9 * time.Minute,
+		{name: "told to report", setUp: func(l *life) { l.held = holding(declares(1, "")) }, plane: tells(declares(1, ""), muster.OrderReportNow), ends: 9 * time.Minute,
 			want: "0s apply 1 start; 0s report 1 start changed; 0s apply 1 asked; 1s report 1 asked changed"},
-		{name: "told to change its key", plane: tells(nil, muster.LinkRekey), ends: time.Minute, want: "1s certify anew=false rekey=true"},
+		{name: "told to change its key", plane: tells(nil, muster.OrderRekey), ends: time.Minute, want: "1s certify anew=false rekey=true"},
 		{name: "told what it does not know", plane: tells(nil, "sing"), ends: time.Minute, want: ""},
-		{name: "retired", setUp: func(l *life) { l.held = holding(declares(1, "")) }, plane: tells(declares(1, ""), muster.LinkRetire),
+		{name: "retired", setUp: func(l *life) { l.held = holding(declares(1, "")) }, plane: tells(declares(1, ""), muster.OrderRetire),
 			want: "0s apply 1 start; 0s report 1 start changed; 0s apply nothing retire; 1s report 1 retire changed; 1s forget", err: ErrRetired},
 		{name: "retired, and revoked before it could say so", setUp: func(l *life) { l.held = holding(declares(1, "")).Retired() }, plane: always(errRevoked),
 			want: "0s apply nothing retire; 0s forget", err: ErrRetired},
@@ -316,7 +316,7 @@ func TestLinkedNeverStorms(t *testing.T) {
 			return muster.LinkAnswer{Declaration: declares(3, ""), NextSeconds: 30}, nil
 		},
 		"the same orders": func(l *life, _ string, _ int64) (muster.LinkAnswer, error) {
-			return muster.LinkAnswer{Verbs: []muster.LinkVerb{muster.LinkReportNow, muster.LinkRekey}}, nil
+			return muster.LinkAnswer{Orders: []muster.OrderKind{muster.OrderReportNow, muster.OrderRekey}}, nil
 		},
 		"nothing, at once":  func(*life, string, int64) (muster.LinkAnswer, error) { return muster.LinkAnswer{NextSeconds: 1}, nil },
 		"an error, at once": always(errAway),

@@ -45,23 +45,23 @@ func (n *node) undone(r resource.Report, why string) resource.Report {
 	return r
 }
 
-// order does what a verb says; one that it does not know is a newer control
+// order does what the host is asked for; what it does not know is a newer control
 // plane's.
-func (n *node) order(v muster.LinkVerb) {
-	switch v {
-	case muster.LinkReportNow:
+func (n *node) order(kind muster.OrderKind) {
+	switch kind {
+	case muster.OrderReportNow:
 		n.trigger = resource.TriggerAsked
-	case muster.LinkRekey:
+	case muster.OrderRekey:
 		n.rekey = true
-	case muster.LinkRetire:
+	case muster.OrderRetire:
 		if err := n.hold(n.held.Retired()); err != nil {
 			n.l.Say(err.Error())
 			return
 		}
 		n.trigger = resource.TriggerRetire
 	default:
-		n.l.Say(fmt.Sprintf("the control plane asks for %q, which this version does not know", v))
+		n.l.Say(fmt.Sprintf("the control plane asks for %q, which this version does not know", kind))
 		return
 	}
-	n.askAt = min(n.askAt, n.l.Moment().Up+verbPause)
+	n.askAt = min(n.askAt, n.l.Moment().Up+orderPause)
 }

@@ -232,7 +232,7 @@ func fillMore(t testing.TB, s *Store) {
 	place(t, s, node, "p1", "service", "placed")
 	must[muster.Provider](t)(s.AddProvider(ctx, start, ada, appProvider))
 	must[muster.Grant](t)(s.GrantNode(ctx, start, ada, node, muster.NewGrant{Provider: "app", MemberOf: "rw"}))
-	must[muster.NodeOrder](t)(s.OrderNode(ctx, start, ada, node, muster.LinkRekey))
+	must[muster.NodeOrder](t)(s.OrderNode(ctx, start, ada, node, muster.OrderRekey))
 	must[muster.ModuleVersion](t)(s.AddModule(ctx, start, ada, motd("hello"), true))
 	s.mustSet(t, child(nil, "b1", []string{node}, []string{"p2 placed"}))
 	meddle(t, s, "INSERT INTO moves VALUES ('m1', 'p1', 'n-gone', '"+node+"', 'done', 1, 2)")

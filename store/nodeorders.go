@@ -37,9 +37,9 @@ const ActionOrder = "order"
 // OrderNode asks the host of a node for something. It is told when it comes; to
 // ask again for what it was asked for already changes nothing. To be retired, it
 // leaves the fleet gracefully, too.
-func (s *Store) OrderNode(ctx context.Context, now time.Time, by muster.Caller, nodeID string, verb muster.LinkVerb) (o muster.NodeOrder, err error) {
-	if !slices.Contains(muster.LinkVerbs, verb) {
-		return o, muster.Invalid("verb", "a host is asked for one of %v, nothing else", muster.LinkVerbs)
+func (s *Store) OrderNode(ctx context.Context, now time.Time, by muster.Caller, nodeID string, kind muster.OrderKind) (o muster.NodeOrder, err error) {
+	if !slices.Contains(muster.OrderKinds, kind) {
+		return o, muster.Invalid("verb", "a host is asked for one of %v, nothing else", muster.OrderKinds)
 	}
 	err = s.write(ctx, "asking a host", now, by, func(t *tx) error {
 		m, err := t.onNode(nodeID)
@@ -63,20 +63,20 @@ func (s *Store) OrderNode(ctx context.Context, now time.Time, by muster.Caller, 
 			return err
 		}
 		for _, o = range all {
-			if o.Verb == verb {
+			if o.Kind == kind {
 				return nil
 			}
 		}
-		if verb == muster.LinkRetire {
+		if kind == muster.OrderRetire {
 			if err := t.moveNode(m, lifecycle.GracefulRemove, lifecycle.Facts{}); err != nil {
 				return err
 			}
 		}
-		o = muster.NodeOrder{Verb: verb, AskedAt: t.now, AskedBy: by.String()}
-		if _, err := t.exec(addOrder, nodeID, string(verb), micro(t.now), o.AskedBy); err != nil {
+		o = muster.NodeOrder{Kind: kind, AskedAt: t.now, AskedBy: by.String()}
+		if _, err := t.exec(addOrder, nodeID, string(kind), micro(t.now), o.AskedBy); err != nil {
 			return err
 		}
-		_, err = t.record(ActionOrder, nodeSubject(nodeID), detail{"verb": verb})
+		_, err = t.record(ActionOrder, nodeSubject(nodeID), detail{"verb": kind})
 		return err
 	})
 	return o, err
@@ -87,7 +87,7 @@ func findOrders(from source, q *query, nodeID string) (all []muster.NodeOrder, e
 		var o muster.NodeOrder
 		var asked int64
 		var told *int64
-		err := scan(&o.Verb, &asked, &o.AskedBy, &told)
+		err := scan(&o.Kind, &asked, &o.AskedBy, &told)
 		o.AskedAt, o.ToldAt = fromMicro(asked), fromMicroPtr(told)
 		all = append(all, o)
 		return err
@@ -95,10 +95,10 @@ func findOrders(from source, q *query, nodeID string) (all []muster.NodeOrder, e
 	return all, err
 }
 
-func findOrder(from source, nodeID string, verb muster.LinkVerb) (*muster.NodeOrder, error) {
+func findOrder(from source, nodeID string, kind muster.OrderKind) (*muster.NodeOrder, error) {
 	all, err := findOrders(from, ordersOf, nodeID)
 	for i := range all {
-		if all[i].Verb == verb {
+		if all[i].Kind == kind {
 			return &all[i], err
 		}
 	}
@@ -115,12 +115,12 @@ func (s *Store) TellOrders(ctx context.Context, now time.Time, by muster.Caller)
 
 // answers is what a report was asked for; empty: nothing, or it does not say
 // that it was done.
-func answers(r resource.Report) muster.LinkVerb {
+func answers(r resource.Report) muster.OrderKind {
 	switch {
 	case r.Trigger == resource.TriggerAsked:
-		return muster.LinkReportNow
+		return muster.OrderReportNow
 	case r.Trigger == resource.TriggerRetire && r.Outcome != resource.OutcomeFailed && r.Outcome != resource.OutcomeUnknown:
-		return muster.LinkRetire
+		return muster.OrderRetire
 	}
 	return ""
 }
@@ -128,12 +128,12 @@ func answers(r resource.Report) muster.LinkVerb {
 // fulfil ends the order that a report answers. A host that has given everything
 // up is let go.
 func (t *tx) fulfil(r resource.Report) error {
-	verb := answers(r)
-	if verb == "" {
+	kind := answers(r)
+	if kind == "" {
 		return nil
 	}
-	n, err := t.exec(dropOrder, t.by.NodeID, string(verb))
-	if err != nil || n == 0 || verb != muster.LinkRetire {
+	n, err := t.exec(dropOrder, t.by.NodeID, string(kind))
+	if err != nil || n == 0 || kind != muster.OrderRetire {
 		return err
 	}
 	if _, err := t.record("retired", nodeSubject(t.by.NodeID), detail{}); err != nil {
@@ -150,7 +150,7 @@ func (t *tx) fulfil(r resource.Report) error {
 // resumable refuses to take a node back whose host gives everything up already.
 // A host that was not told yet is told nothing.
 func (t *tx) resumable(nodeID string) error {
-	o, err := findOrder(t, nodeID, muster.LinkRetire)
+	o, err := findOrder(t, nodeID, muster.OrderRetire)
 	if err != nil || o == nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (t *tx) resumable(nodeID string) error {
 		p.State = string(muster.PolicyGracefulRemove)
 		return p
 	}
-	_, err = t.exec(dropOrder, nodeID, string(muster.LinkRetire))
+	_, err = t.exec(dropOrder, nodeID, string(muster.OrderRetire))
 	return err
 }
 
@@ -168,7 +168,7 @@ func (t *tx) resumable(nodeID string) error {
 // one; until then another call makes another.
 func (s *Store) NextKey(ctx context.Context, now time.Time, by muster.Caller) (secret string, err error) {
 	err = s.write(ctx, "making a node's next key", now, by, func(t *tx) error {
-		o, err := findOrder(t, by.NodeID, muster.LinkRekey)
+		o, err := findOrder(t, by.NodeID, muster.OrderRekey)
 		if err != nil {
 			return err
 		}
@@ -222,7 +222,7 @@ func (s *Store) TakeKey(ctx context.Context, now time.Time, by muster.Caller) er
 		if _, err := t.exec(addKey, by.KeyID, string(muster.ScopeAgent), n.hash, "", n.uuid, micro(t.now), "node:"+n.nodeID, nil); err != nil {
 			return err
 		}
-		if _, err := t.exec(dropOrder, n.nodeID, string(muster.LinkRekey)); err != nil {
+		if _, err := t.exec(dropOrder, n.nodeID, string(muster.OrderRekey)); err != nil {
 			return err
 		}
 		if _, err := t.record("rekeyed", nodeSubject(n.nodeID), detail{"api_key": by.KeyID, "revoked_key": n.replaces}); err != nil {

@@ -10,12 +10,12 @@ import (
 	"muster.internal/resource"
 )
 
-// orders are the verbs that a node's host is due to be told.
+// orders are what a node's host is due to be told.
 func orders(t testing.TB, s *Store, node string) string {
 	t.Helper()
 	var all []string
 	for _, o := range must[News](t)(s.News(t.Context(), node, 99)).Orders {
-		all = append(all, string(o.Verb))
+		all = append(all, string(o.Kind))
 	}
 	return strings.Join(all, " ")
 }
@@ -28,13 +28,13 @@ func TestOrders(t *testing.T) {
 		member(t, s, boxNo(1), start)
 		node := must[muster.Registration](t)(s.Registration(ctx, boxNo(1).uuid)).NodeID
 		by := muster.Caller{NodeID: node, Scope: muster.ScopeAgent}
-		_, err := s.OrderNode(ctx, start, ada, node, muster.LinkReportNow)
+		_, err := s.OrderNode(ctx, start, ada, node, muster.OrderReportNow)
 		wantCode(t, err, muster.CodeConflict) // it never was linked
 		linkUp(t, s, node)
 		_, err = s.OrderNode(ctx, start, ada, node, "run")
 		wantCode(t, err, muster.CodeInvalid)
 		for range 2 { // asking again is no other order
-			if o := must[muster.NodeOrder](t)(s.OrderNode(ctx, start, ada, node, muster.LinkReportNow)); !o.AskedAt.Equal(start) || o.AskedBy != "operator:ada" {
+			if o := must[muster.NodeOrder](t)(s.OrderNode(ctx, start, ada, node, muster.OrderReportNow)); !o.AskedAt.Equal(start) || o.AskedBy != "operator:ada" {
 				t.Fatalf("%+v", o)
 			}
 		}
@@ -81,7 +81,7 @@ func TestRetire(t *testing.T) {
 		by := linked(t, s, k.APIKey, node)
 		retire := func() {
 			t.Helper()
-			must[muster.NodeOrder](t)(s.OrderNode(ctx, start, ada, node, muster.LinkRetire))
+			must[muster.NodeOrder](t)(s.OrderNode(ctx, start, ada, node, muster.OrderRetire))
 			must[Expired](t)(s.Expire(ctx, start.Add(time.Hour)))
 			if d := must[muster.NodeDetail](t)(s.Node(ctx, node)); d.Policy != muster.PolicyGracefulRemove || d.State == muster.NodeDecommissioned || len(d.Orders) != 1 {
 				t.Fatalf("%+v", d)
@@ -119,7 +119,7 @@ func TestRetire(t *testing.T) {
 		}
 		_, err = s.Authenticate(ctx, start, k.APIKey, "")
 		wantCode(t, err, muster.CodeUnauthenticated)
-		_, err = s.OrderNode(ctx, start, ada, node, muster.LinkRekey)
+		_, err = s.OrderNode(ctx, start, ada, node, muster.OrderRekey)
 		wantCode(t, err, muster.CodeConflict)
 		if got := strings.Join(actions(t, s, node, 0), " "); !strings.HasSuffix(got, "retired decommission_node") {
 			t.Errorf("the audit says %s", got)
@@ -140,7 +140,7 @@ func TestRekey(t *testing.T) {
 		by := linked(t, s, k.APIKey, node)
 		_, err := s.NextKey(ctx, start, by)
 		wantCode(t, err, muster.CodeConflict) // nobody has asked for it
-		must[muster.NodeOrder](t)(s.OrderNode(ctx, start, ada, node, muster.LinkRekey))
+		must[muster.NodeOrder](t)(s.OrderNode(ctx, start, ada, node, muster.OrderRekey))
 		lost := must[string](t)(s.NextKey(ctx, start, by)) // its answer did not come
 		second := must[string](t)(s.NextKey(ctx, start, by))
 		_, err = s.Authenticate(ctx, start, lost, "")
@@ -166,7 +166,7 @@ func TestRekey(t *testing.T) {
 		}
 		healthy(t, s)
 
-		must[muster.NodeOrder](t)(s.OrderNode(ctx, start, ada, node, muster.LinkRekey))
+		must[muster.NodeOrder](t)(s.OrderNode(ctx, start, ada, node, muster.OrderRekey))
 		third := must[string](t)(s.NextKey(ctx, start, linked(t, s, second, node)))
 		if text := dump(t, behind(t, s)); strings.Contains(text, third[len(third)-20:]) {
 			t.Error("the key is in the database, in the clear")

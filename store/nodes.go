@@ -133,7 +133,7 @@ func (t *tx) settleNode(uuid string) (moved bool, err error) {
 		f := lifecycle.Facts{Inventory: m.reg.RefreshedAt != nil && !m.reg.RefreshedAt.Before(m.node.CreatedAt)}
 		h.facts(e, &f)
 		if e == lifecycle.DecommissionNode && m.node.Policy == muster.PolicyGracefulRemove {
-			if o, err := findOrder(t, m.node.ID, muster.LinkRetire); err != nil || o != nil {
+			if o, err := findOrder(t, m.node.ID, muster.OrderRetire); err != nil || o != nil {
 				return moved, err // its host gives everything up first, and says so
 			}
 		}

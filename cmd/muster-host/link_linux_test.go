@@ -44,7 +44,7 @@ type linkPlane struct {
 	life   time.Duration // of the certificates it signs
 
 	declaration *resource.Declaration
-	verbs       []muster.LinkVerb
+	orders      []muster.OrderKind
 	refusal     *muster.Problem
 	last        int64 // the generation with whose delivery it is cut off
 	reports     []resource.Report
@@ -193,8 +193,8 @@ func (p *linkPlane) certificate(q muster.CertificateRequest) muster.Certificate 
 
 func (p *linkPlane) next(q muster.LinkPoll) muster.LinkAnswer {
 	p.polls = append(p.polls, q)
-	a := muster.LinkAnswer{NextSeconds: 1, Verbs: p.verbs}
-	p.verbs = nil
+	a := muster.LinkAnswer{NextSeconds: 1, Orders: p.orders}
+	p.orders = nil
 	if d := p.declaration; d != nil && d.Generation > q.Holds {
 		a.Generation, a.Declaration = d.Generation, d
 		if d.Generation == p.last {
@@ -302,7 +302,7 @@ func TestLinkDeclareDriftAndBriefing(t *testing.T) {
 	// What others change is undone, and said.
 	os.WriteFile(filepath.Join(b.dir, "motd"), []byte("by hand\n"), 0o644)
 	p.mu.Lock()
-	p.verbs = []muster.LinkVerb{muster.LinkReportNow}
+	p.orders = []muster.OrderKind{muster.OrderReportNow}
 	p.mu.Unlock()
 	drift := p.reported(1, "asked", resource.OutcomeChanged)
 	if b.motd() != "one\n" || len(drift.Lines) != 1 || !drift.Lines[0].Drift {
@@ -497,7 +497,7 @@ func TestLinkCertificate(t *testing.T) {
 	})
 	p.mu.Lock()
 	n := p.issued
-	p.verbs = []muster.LinkVerb{muster.LinkRekey}
+	p.orders = []muster.OrderKind{muster.OrderRekey}
 	p.mu.Unlock()
 	p.until("another is signed", func() bool { return p.issued > n })
 	polls := -1
@@ -546,14 +546,14 @@ func TestLinkBusy(t *testing.T) {
 }
 
 // Retired, it removes what it made, says so, and is no node any more.
-func TestLinkRetire(t *testing.T) {
+func TestOrderRetire(t *testing.T) {
 	t.Parallel()
 	p, b := newLinkPlane(t), newBench(t)
 	p.declare(b, 1, strings.ReplaceAll(oneFile, "GENERATION", "one"))
 	r := b.start(p)
 	p.reported(1, "declaration", resource.OutcomeChanged)
 	p.mu.Lock()
-	p.verbs = []muster.LinkVerb{muster.LinkRetire}
+	p.orders = []muster.OrderKind{muster.OrderRetire}
 	p.mu.Unlock()
 	p.reported(1, "retire", resource.OutcomeChanged)
 	p.until("its credential is gone", func() bool { _, err := os.Lstat(credentialFile(b.state)); return err != nil })

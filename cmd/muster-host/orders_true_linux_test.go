@@ -15,9 +15,9 @@ import (
 	"muster.internal/resource"
 )
 
-func (p *truePlane) order(id string, verb muster.LinkVerb) {
+func (p *truePlane) order(id string, kind muster.OrderKind) {
 	p.Helper()
-	if _, err := p.admin.OrderNode(p.Context(), id, verb); err != nil {
+	if _, err := p.admin.OrderNode(p.Context(), id, kind); err != nil {
 		p.Fatal(err)
 	}
 }
@@ -49,9 +49,9 @@ func TestReportNowForTrue(t *testing.T) {
 	p.declare(b, id, strings.ReplaceAll(oneFile, "GENERATION", "one"))
 	r := b.start(nil)
 	first := p.reported(r, id, 1, "")
-	p.order(id, muster.LinkReportNow)
+	p.order(id, muster.OrderReportNow)
 	second := p.reported(r, id, 1, resource.TriggerAsked)
-	p.order(id, muster.LinkReportNow)
+	p.order(id, muster.OrderReportNow)
 	r.until(t, "it has reported again", func() bool {
 		n, err := p.admin.NodeReport(t.Context(), id)
 		return err == nil && n.ReportedAt.After(second.ReportedAt) && p.done(id)
@@ -70,7 +70,7 @@ func TestRekeyForTrue(t *testing.T) {
 	linked := func() bool { d, err := p.admin.Node(t.Context(), id); return err == nil && d.Link != nil }
 	r.until(t, "it is linked", linked)
 	key, was := b.credential()
-	p.order(id, muster.LinkRekey)
+	p.order(id, muster.OrderRekey)
 	r.until(t, "it has another key pair", func() bool { return p.done(id) })
 	p.declare(b, id, strings.ReplaceAll(oneFile, "GENERATION", "one"))
 	p.reported(r, id, 1, "")
@@ -122,7 +122,7 @@ func TestRekeyCutShort(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before, was := b.credential()
-			p.order(id, muster.LinkRekey)
+			p.order(id, muster.OrderRekey)
 			line, err := client.New(p.URL(), "", client.Trust{CA: p.CA(), Pair: was.TLS()})
 			if err != nil {
 				t.Fatal(err)
@@ -193,7 +193,7 @@ func TestRetireForTrue(t *testing.T) {
 	r := b.start(nil)
 	p.reported(r, id, 1, "")
 	r.stop()
-	p.order(id, muster.LinkRetire) // it is away
+	p.order(id, muster.OrderRetire) // it is away
 	if d, err := p.admin.Node(t.Context(), id); err != nil || len(d.Orders) != 1 || d.Orders[0].ToldAt != nil || d.Policy != muster.PolicyGracefulRemove {
 		t.Fatalf("%+v, %v", d, err)
 	}
@@ -233,7 +233,7 @@ func TestRetireWithSomethingInTheWay(t *testing.T) {
 	}
 	immutable("+")
 	t.Cleanup(func() { exec.Command("chattr", "-i", filepath.Join(b.dir, "motd")).Run() })
-	p.order(id, muster.LinkRetire)
+	p.order(id, muster.OrderRetire)
 	if n := p.reported(r, id, 1, resource.TriggerRetire); n.Report.Outcome != resource.OutcomeFailed || p.done(id) {
 		t.Errorf("%+v", n.Report)
 	}

@@ -43,12 +43,12 @@ func (m *memory) Declaration(_ context.Context, id string) (muster.NodeDeclarati
 }
 
 // OrderNode has a host that does everything at once.
-func (m *memory) OrderNode(_ context.Context, id string, verb muster.LinkVerb) (muster.NodeOrder, error) {
+func (m *memory) OrderNode(_ context.Context, id string, kind muster.OrderKind) (muster.NodeOrder, error) {
 	if _, err := m.node(id); err != nil {
 		return muster.NodeOrder{}, err
 	}
 	m.note("order", "node/"+id)
-	return muster.NodeOrder{Verb: verb, AskedAt: noon, AskedBy: "operator:admin"}, nil
+	return muster.NodeOrder{Kind: kind, AskedAt: noon, AskedBy: "operator:admin"}, nil
 }
 
 func (m *memory) NodeReport(_ context.Context, id string) (muster.NodeReport, error) {

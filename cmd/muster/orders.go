@@ -24,7 +24,7 @@ says so until then.`,
 		Args:              names("NODE"),
 		ValidArgsFunction: a.completeWith(machineWords),
 		RunE: on(a, node, func(c *cobra.Command, f fleet, n muster.Node) error {
-			return a.order(c.Context(), f, n, muster.LinkRekey, "makes a new key pair")
+			return a.order(c.Context(), f, n, muster.OrderRekey, "makes a new key pair")
 		}),
 	}
 }
@@ -58,7 +58,7 @@ instead ("muster node expunge").`,
 			if _, err := r.ask(c.Context(), a, d.Serial, d.ServerUUID, "machine "+d.ServerUUID, "it gives up everything that it was told to be, and leaves the fleet"); err != nil {
 				return err
 			}
-			return a.order(c.Context(), f, n, muster.LinkRetire, "gives everything up, then leaves")
+			return a.order(c.Context(), f, n, muster.OrderRetire, "gives everything up, then leaves")
 		}),
 	}
 	r.bind(c)
@@ -66,8 +66,8 @@ instead ("muster node expunge").`,
 }
 
 // order asks the host of a node for something.
-func (a *app) order(ctx context.Context, f fleet, n muster.Node, verb muster.LinkVerb, does string) error {
-	o, err := f.OrderNode(ctx, n.ID, verb)
+func (a *app) order(ctx context.Context, f fleet, n muster.Node, kind muster.OrderKind, does string) error {
+	o, err := f.OrderNode(ctx, n.ID, kind)
 	if err != nil {
 		return err
 	}
@@ -89,12 +89,12 @@ func (a *app) reportNow(ctx context.Context, f fleet, n muster.Node) error {
 	if n.Link != nil && !n.Link.Linked {
 		return fmt.Errorf("the host of %s is away since %s UTC, and cannot report now", n.ID, n.Link.LastLinked.UTC().Format(time.DateTime))
 	}
-	if _, err := f.OrderNode(ctx, n.ID, muster.LinkReportNow); err != nil {
+	if _, err := f.OrderNode(ctx, n.ID, muster.OrderReportNow); err != nil {
 		return err
 	}
 	for end := time.Now().Add(reportWithin); ; {
 		d, err := f.Node(ctx, n.ID)
-		if err != nil || !slices.ContainsFunc(d.Orders, func(o muster.NodeOrder) bool { return o.Verb == muster.LinkReportNow }) {
+		if err != nil || !slices.ContainsFunc(d.Orders, func(o muster.NodeOrder) bool { return o.Kind == muster.OrderReportNow }) {
 			return err
 		}
 		if time.Now().After(end) {
@@ -109,6 +109,6 @@ func (a *app) reportNow(ctx context.Context, f fleet, n muster.Node) error {
 }
 
 // orderWords say what a host is asked for.
-var orderWords = map[muster.LinkVerb]string{
-	muster.LinkReportNow: "report", muster.LinkRetire: "give everything up", muster.LinkRekey: "make a new key pair",
+var orderWords = map[muster.OrderKind]string{
+	muster.OrderReportNow: "report", muster.OrderRetire: "give everything up", muster.OrderRekey: "make a new key pair",
 }
