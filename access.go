@@ -104,6 +104,8 @@ const (
 	ActAnnounce            Action = "announce"
 	ActPasswordChange      Action = "password_change" // one's own
 	ActDeclare             Action = "declare"         // what a node is told to be
+	ActClaim               Action = "claim"           // to make, renew and release a claim of one's own
+	ActClaimBreak          Action = "claim_break"     // another's
 	ActProviderManage      Action = "provider_manage"
 	ActLink                Action = "link" // a node's own
 	ActLinkCertificate     Action = "link_certificate"
@@ -153,6 +155,8 @@ var access = map[Action]struct {
 	ActAnnounce:            {scopes: []Scope{ScopeURenroll}},
 	ActPasswordChange:      {roles: []Role{Admin, Viewer}},
 	ActDeclare:             {roles: []Role{Admin}, scopes: []Scope{ScopeFull}},
+	ActClaim:               {roles: []Role{Admin}, scopes: []Scope{ScopeFull}},
+	ActClaimBreak:          {roles: []Role{Admin}},
 	ActProviderManage:      {roles: []Role{Admin}},
 	ActLink:                {node: true},
 	ActLinkCertificate:     {scopes: []Scope{ScopeAgent}, node: true, lapsed: true},

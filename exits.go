@@ -40,7 +40,10 @@ type NodeDetail struct {
 	Moves      []Move            `json:"moves"`      // that are not finished
 	Foreign    []ForeignWorkload `json:"foreign"`
 	Orders     []NodeOrder       `json:"orders"` // that its host has not done yet
-	Expunged   *Expunged         `json:"expunged,omitempty"`
+	// Claims are those on the node itself that leaving waits for, and of a node
+	// that is no more those that were not waited for.
+	Claims   []Claim   `json:"claims"`
+	Expunged *Expunged `json:"expunged,omitempty"`
 }
 
 // A NodeDisk is a disk that the fleet holds or held.
@@ -54,6 +57,7 @@ type NodeDisk struct {
 	// Member: it is of its node's pool, and not for placements.
 	Member bool              `json:"pool_member,omitempty"`
 	Labels map[string]string `json:"labels,omitempty"`
+	Claims []Claim           `json:"claims,omitempty"` // on this disk
 }
 
 // PlacementKind tells what a node brings with itself from what was put there.

@@ -66,6 +66,7 @@ type Fleet interface {
 	Declarations
 	Grants
 	Labelling
+	Claims
 
 	Booters(ctx context.Context) ([]BooterStatus, error)
 	// RemoveBooter forgets a booter that is gone for good, and the bus sessions

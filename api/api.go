@@ -125,6 +125,7 @@ func New(svc Service, o Options) *API {
 	a.declarations()
 	a.grants()
 	a.labels()
+	a.claims()
 	a.link()
 	a.progress()
 	a.spec = a.document()

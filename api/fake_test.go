@@ -381,6 +381,24 @@ func (s session) RemoveProvider(_ ctx, name string) error { return s.f.note("Rem
 func (s session) GrantNode(_ ctx, id string, n muster.NewGrant) (muster.Grant, error) {
 	return answer[muster.Grant](s.f, "GrantNode", id, n)
 }
+func (s session) Claims(_ ctx, f muster.ClaimFilter) ([]muster.Claim, error) {
+	return answer[[]muster.Claim](s.f, "Claims", f)
+}
+func (s session) Claim(_ ctx, id string, w muster.ClaimWait) (muster.Claim, error) {
+	return answer[muster.Claim](s.f, "Claim", id, w)
+}
+func (s session) AddClaim(_ ctx, n muster.NewClaim) (muster.Claim, error) {
+	return answer[muster.Claim](s.f, "AddClaim", n)
+}
+func (s session) RenewClaim(_ ctx, id string, r muster.ClaimRenewal) (muster.Claim, error) {
+	return answer[muster.Claim](s.f, "RenewClaim", id, r)
+}
+func (s session) ReleaseClaim(_ ctx, id string) (muster.Claim, error) {
+	return answer[muster.Claim](s.f, "ReleaseClaim", id)
+}
+func (s session) BreakClaim(_ ctx, id string, b muster.ClaimBreak) (muster.Claim, error) {
+	return answer[muster.Claim](s.f, "BreakClaim", id, b)
+}
 func (s session) NodeGrants(_ ctx, id string) ([]muster.Grant, error) {
 	return answer[[]muster.Grant](s.f, "NodeGrants", id)
 }

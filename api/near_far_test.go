@@ -216,6 +216,14 @@ var questions = []question{
 	q0("Providers", "viewer", everything.Providers),
 	q1("RemoveProvider", "admin", none(everything.RemoveProvider)),
 	q2("GrantNode", "key-full", everything.GrantNode),
+	q1("Claims", "viewer", everything.Claims),
+	q0("Claim", "viewer", func(e everything, c context.Context) (muster.Claim, error) {
+		return e.Claim(c, "c", muster.ClaimWait{Unless: muster.ClaimHeld, Wait: 7e9})
+	}),
+	q1("AddClaim", "key-full", everything.AddClaim),
+	q2("RenewClaim", "key-full", everything.RenewClaim),
+	q1("ReleaseClaim", "key-full", everything.ReleaseClaim),
+	q2("BreakClaim", "admin", everything.BreakClaim),
 	q1("NodeGrants", "viewer", everything.NodeGrants),
 	q0("RevokeGrant", "key-full", func(e everything, c context.Context) (muster.Grant, error) { return e.RevokeGrant(c, "n", "db") }),
 	q1("NodeReport", "viewer", everything.NodeReport),

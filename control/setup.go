@@ -145,7 +145,7 @@ func (s session) SetupFailed(ctx context.Context, serverUUID string, o muster.Se
 func (c *Control) Tick(ctx context.Context) error {
 	done, err := c.store.Expire(ctx, c.now())
 	if done != (store.Expired{}) {
-		c.log.Info("ended what was overdue", "setups", done.Setups, "claim_codes", done.Codes, "keys", done.Keys, "rescues", done.Rescues, "probes", done.Probes, "windows", done.Windows, "doors_forgotten", done.Tokens)
+		c.log.Info("ended what was overdue", "setups", done.Setups, "claim_codes", done.Codes, "keys", done.Keys, "rescues", done.Rescues, "probes", done.Probes, "windows", done.Windows, "doors_forgotten", done.Tokens, "claims", done.Claims)
 	}
 	if now := c.now(); err == nil && now.Sub(c.opened) >= store.BooterSilence { // booters had the time to speak
 		lost := 0

@@ -17,7 +17,7 @@ type watch struct {
 
 	mu      sync.Mutex
 	here    int
-	waiting map[string]map[chan struct{}]struct{} // by node
+	waiting map[string]map[chan struct{}]struct{} // by node, or by the subject of a claim
 	stop    context.CancelFunc
 	work    sync.WaitGroup
 }
@@ -50,9 +50,9 @@ func (w *watch) attend(ctx context.Context) (leave func(), err error) {
 	}, nil
 }
 
-// join waits for changes of a node. Look at the store after joining: what came
+// join waits for changes of a node, or of a claim. Look at the store after joining: what came
 // before is not told.
-func (w *watch) join(ctx context.Context, node string) (news <-chan struct{}, leave func(), err error) {
+func (w *watch) join(ctx context.Context, about string) (news <-chan struct{}, leave func(), err error) {
 	end, err := w.attend(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -60,17 +60,17 @@ func (w *watch) join(ctx context.Context, node string) (news <-chan struct{}, le
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	ch := make(chan struct{}, 1)
-	if w.waiting[node] == nil {
-		w.waiting[node] = map[chan struct{}]struct{}{}
+	if w.waiting[about] == nil {
+		w.waiting[about] = map[chan struct{}]struct{}{}
 	}
-	w.waiting[node][ch] = struct{}{}
+	w.waiting[about][ch] = struct{}{}
 	return ch, func() {
 		defer end()
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		delete(w.waiting[node], ch)
-		if len(w.waiting[node]) == 0 {
-			delete(w.waiting, node)
+		delete(w.waiting[about], ch)
+		if len(w.waiting[about]) == 0 {
+			delete(w.waiting, about)
 		}
 	}, nil
 }
@@ -101,6 +101,8 @@ func (w *watch) run(ctx context.Context, pos int64) {
 			pos = e.Seq
 			if id, of := strings.CutPrefix(e.Subject, "node/"); of && (e.Action == store.ActionDeclare || e.Action == store.ActionOrder) {
 				w.wake(id)
+			} else if strings.HasPrefix(e.Subject, "claim/") {
+				w.wake(e.Subject)
 			}
 		}
 		if len(entries) == eventPage {
@@ -114,10 +116,10 @@ func (w *watch) run(ctx context.Context, pos int64) {
 	}
 }
 
-func (w *watch) wake(node string) {
+func (w *watch) wake(about string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for ch := range w.waiting[node] {
+	for ch := range w.waiting[about] {
 		select {
 		case ch <- struct{}{}:
 		default: // it is told already

@@ -38,6 +38,7 @@ type Facts struct {
 	Acknowledged  bool // an operator has acknowledged every foreign workload that runs there
 	Inventory     bool // the node's inventory has arrived
 	NothingRuns   bool // the host reports that it stopped what could not move
+	Unclaimed     bool // no other scheduler holds a claim on the node or one of its disks
 	HostConfirmed bool // the host has confirmed that it no longer uses the disk, or is gone
 	CaseAllows    bool // the newcomer's case has this verb
 	Incumbent     bool // the machine that a newcomer is in conflict with is registered
@@ -138,6 +139,7 @@ var (
 	acknowledged  = outside("foreign acknowledged", "nothing foreign runs there that no operator has acknowledged", "workloads that are not muster's run there: look at them, then acknowledge them (muster node acknowledge-foreign)", func(f *Facts) *bool { return &f.Acknowledged })
 	inventoryIn   = outside("inventory", "its inventory has arrived", "its inventory has not arrived yet", func(f *Facts) *bool { return &f.Inventory })
 	nothingRuns   = outside("nothing runs", "nothing runs on it any more", "something still runs on it", func(f *Facts) *bool { return &f.NothingRuns })
+	unclaimed     = outside("unclaimed", "no other scheduler holds a claim on its node or one of its disks", "another scheduler still holds a claim on its node or one of its disks: wait until it has released it, or break the claim (muster claim break)", func(f *Facts) *bool { return &f.Unclaimed })
 	hostConfirmed = outside("host confirmed", "its host has confirmed that it no longer uses the disk", "its host has not confirmed yet that it no longer uses the disk", func(f *Facts) *bool { return &f.HostConfirmed })
 )
 
@@ -236,6 +238,6 @@ var (
 func (f *Facts) all() []*bool {
 	return []*bool{&f.Epoch, &f.Session, &f.SessionAlive, &f.SessionOver, &f.OtherSession, &f.OtherKey, &f.Proof, &f.Surveyed, &f.PlanSeen,
 		&f.Layout, &f.Confirmed, &f.EnrollmentPI, &f.Code, &f.SameMachine, &f.Overdue, &f.WindowOpen, &f.Admitted, &f.TokenGood, &f.MayReplace, &f.ComesRemoved, &f.ComesQuiesced, &f.ComesKept, &f.AutoEnroll, &f.OnAllowlist,
-		&f.TagWanted, &f.NetworkKnown, &f.AddressFree, &f.NothingPlaced, &f.NoReservation, &f.NoMove, &f.Acknowledged, &f.Inventory, &f.NothingRuns, &f.HostConfirmed,
+		&f.TagWanted, &f.NetworkKnown, &f.AddressFree, &f.NothingPlaced, &f.NoReservation, &f.NoMove, &f.Acknowledged, &f.Inventory, &f.NothingRuns, &f.Unclaimed, &f.HostConfirmed,
 		&f.CaseAllows, &f.Incumbent, &f.OwnUUID, &f.Unwanted}
 }

@@ -85,11 +85,11 @@ func nodeStateRows() *lifecycle {
 	rows := []R{
 		{On: Confirm, From: in(initial), Needs: all(keyLive, inventoryIn), To: serving},
 		{On: Confirm, From: in(serving), Already: true},
-		{On: Quiesced, From: in(initial, serving), Needs: all(toQuiesce, nothingRuns), To: quiesced},
+		{On: Quiesced, From: in(initial, serving), Needs: all(toQuiesce, nothingRuns, unclaimed), To: quiesced},
 		{On: Quiesced, From: in(quiesced), Already: true},
 		{On: Resumed, From: in(quiesced), Needs: all(toServe), To: serving},
 		{On: Resumed, From: in(serving), Already: true},
-		{On: DecommissionNode, From: in(initial, serving, quiesced), Needs: all(nodeLeaving, nothingPlaced), To: decom},
+		{On: DecommissionNode, From: in(initial, serving, quiesced), Needs: all(nodeLeaving, nothingPlaced, unclaimed), To: decom},
 		{On: DecommissionNode, From: in(decom), Already: true},
 	}
 	for _, e := range adopting {

@@ -156,7 +156,7 @@ var machineSteps = []stepPromise{
 		})
 	}},
 	{"delete is an operator's, disable-first, and leaves nothing of the registration", func(s *step) bool {
-		return s.e == Delete && !s.already() && !(s.info.By == Operator && s.f.NothingPlaced && among(s.old.Registration, muster.Pending, muster.AwaitingSetup, muster.Disabled) &&
+		return s.e == Delete && !s.already() && !(s.info.By == Operator && s.f.NothingPlaced && s.f.Unclaimed && among(s.old.Registration, muster.Pending, muster.AwaitingSetup, muster.Disabled) &&
 			s.next.Registration == NoRegistration && gone(s.next))
 	}},
 	{"when a machine ends, its records serve nothing", func(s *step) bool {
@@ -194,5 +194,5 @@ var machineSteps = []stepPromise{
 
 // mayReset is what has to be so outside for a factory reset.
 func mayReset(f *Facts) bool {
-	return f.NothingPlaced && f.NoReservation && f.NoMove && f.Acknowledged && f.EnrollmentPI
+	return f.NothingPlaced && f.Unclaimed && f.NoReservation && f.NoMove && f.Acknowledged && f.EnrollmentPI
 }

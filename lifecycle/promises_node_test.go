@@ -49,7 +49,7 @@ var nodeSteps = []stepPromise{
 			}))
 	}},
 	{"a node is decommissioned when it was told to leave and holds nothing", func(s *step) bool {
-		return s.e == DecommissionNode && !s.already() && !(s.f.NothingPlaced && among(s.old.NodePolicy, muster.PolicyExpunged, muster.PolicyGracefulRemove) &&
+		return s.e == DecommissionNode && !s.already() && !(s.f.NothingPlaced && s.f.Unclaimed && among(s.old.NodePolicy, muster.PolicyExpunged, muster.PolicyGracefulRemove) &&
 			s.next.NodeState == muster.NodeDecommissioned && s.next.NodePolicy == s.old.NodePolicy && s.next.Registration == muster.Disabled && s.next.Image == NoImage && s.next.Tombstone == s.old.Tombstone)
 	}},
 	{"a node that is no more has no disk in service", func(s *step) bool {
@@ -64,7 +64,7 @@ var nodeSteps = []stepPromise{
 		return s.e == Confirm && !s.already() && !(s.f.Inventory && s.old.Registration == muster.Approved && s.old.NodeState == muster.NodeInitializing && s.old.Credential == Live && s.next.NodeState == muster.NodeInService)
 	}},
 	{"a node is quiesced when it was told to and nothing runs", func(s *step) bool {
-		return s.e == Quiesced && !s.already() && !(s.f.NothingRuns && s.old.NodePolicy == muster.PolicyQuiesce && s.next.NodeState == muster.NodeQuiesced)
+		return s.e == Quiesced && !s.already() && !(s.f.NothingRuns && s.f.Unclaimed && s.old.NodePolicy == muster.PolicyQuiesce && s.next.NodeState == muster.NodeQuiesced)
 	}},
 	{"a quiesced node serves again when it was told to", func(s *step) bool {
 		return s.e == Resumed && !s.already() && !(among(s.old.NodePolicy, muster.PolicyInService, muster.PolicyNoProvision) && s.old.NodeState == muster.NodeQuiesced && s.next.NodeState == muster.NodeInService)

@@ -50,7 +50,7 @@ var possible = []stepPromise{
 		return s.e == Disable && among(s.old.Registration, muster.Pending, muster.Approved, muster.Disabled)
 	}},
 	{"a machine out of service can be deleted when nothing is placed on it; an absent one always", func(s *step) bool {
-		return s.e == Delete && (s.old.Registration == NoRegistration || s.f.NothingPlaced && among(s.old.Registration, muster.Pending, muster.AwaitingSetup, muster.Disabled))
+		return s.e == Delete && (s.old.Registration == NoRegistration || s.f.NothingPlaced && s.f.Unclaimed && among(s.old.Registration, muster.Pending, muster.AwaitingSetup, muster.Disabled))
 	}},
 	{"a machine in or out of service can be sent back to its first boot", func(s *step) bool {
 		return s.e == FactoryReset && among(s.old.Registration, muster.Approved, muster.Disabled) && mayReset(s.f) && s.old.Tombstone == NoTombstone
@@ -99,11 +99,11 @@ var possible = []stepPromise{
 		return s.e == Confirm && s.f.Inventory && s.old.NodeState == muster.NodeInitializing && s.old.Credential == Live
 	}},
 	{"a node told to quiesce can, and told to serve can", func(s *step) bool {
-		return s.e == Quiesced && !gone(s.old) && s.old.NodePolicy == muster.PolicyQuiesce && s.f.NothingRuns ||
+		return s.e == Quiesced && !gone(s.old) && s.old.NodePolicy == muster.PolicyQuiesce && s.f.NothingRuns && s.f.Unclaimed ||
 			s.e == Resumed && s.old.NodeState == muster.NodeQuiesced && among(s.old.NodePolicy, muster.PolicyInService, muster.PolicyNoProvision)
 	}},
 	{"a node that leaves and holds nothing can be decommissioned", func(s *step) bool {
-		return s.e == DecommissionNode && !gone(s.old) && s.f.NothingPlaced && among(s.old.NodePolicy, muster.PolicyExpunged, muster.PolicyGracefulRemove)
+		return s.e == DecommissionNode && !gone(s.old) && s.f.NothingPlaced && s.f.Unclaimed && among(s.old.NodePolicy, muster.PolicyExpunged, muster.PolicyGracefulRemove)
 	}},
 	{"a disk can be adopted on a live node, removed, kept, expunged, decommissioned", func(s *step) bool {
 		if s.info.Subject != Disks {

@@ -72,8 +72,8 @@ func registrationRows() []*lifecycle {
 
 				{On: Disable, From: in(pending, appr), To: disabled},
 				{On: Disable, From: in(disabled), Already: true},
-				{On: FactoryReset, From: in(appr, disabled), Needs: all(untombstoned, nothingPlaced, noReservation, noMove, acknowledged, enrollmentPI), To: awaiting},
-				{On: Delete, From: in(pending, awaiting, disabled), Needs: all(nothingPlaced), To: none},
+				{On: FactoryReset, From: in(appr, disabled), Needs: all(untombstoned, nothingPlaced, noReservation, noMove, unclaimed, acknowledged, enrollmentPI), To: awaiting},
+				{On: Delete, From: in(pending, awaiting, disabled), Needs: all(nothingPlaced, unclaimed), To: none},
 				{On: Delete, From: in(none), Already: true},
 				{On: Lapse, From: in(pending, awaiting), Needs: all(overdue, neverIn), To: none},
 				{On: Expunge, From: in(pending, appr, disabled), To: disabled},

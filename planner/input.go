@@ -38,7 +38,7 @@ type Node struct {
 	Labels       map[string]string
 	Reservoir    module.Capacity // is never given to anybody
 	Disks        []Disk          // that were adopted
-	Claims       []string        // of other schedulers: who still needs it
+	Claims       []string        // of other schedulers: who still needs it, or a disk of it
 	Away         bool            // its host is not linked
 	Floor        int64           // the newest generation that was declared of it, by whomever
 	ByHand       bool            // people say what it is to be: nothing is placed on it

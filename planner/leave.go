@@ -15,6 +15,10 @@ func (p *plan) quiesce(i int) {
 	if n.in == nil || n.gone() || n.in.Policy != muster.PolicyQuiesce || n.now.State == muster.NodeQuiesced {
 		return
 	}
+	if len(n.in.Claims) > 0 {
+		p.wait(line{node: n.now.ID}, "node %s is not quiesced yet: %s still needs it", n.title(), strings.Join(n.in.Claims, ", "))
+		return
+	}
 	still := ""
 	for at := range n.now.Placements {
 		pl := &n.now.Placements[at]

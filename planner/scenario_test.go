@@ -103,6 +103,8 @@ func (s *scenario) run(words []string) []string {
 		f.node(arg(1)).ByHand = words[0] == "hand"
 	case "claim":
 		f.node(arg(1)).Claims = words[2:]
+	case "claim-disk":
+		f.disk(arg(1)).Claims = words[2:]
 	case "plan":
 		return s.plan(arg(1) == "old")
 	case "keep":

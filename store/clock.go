@@ -11,7 +11,7 @@ import (
 // Expired says what the clock ended.
 type Expired struct {
 	Setups, Codes, Keys, Rescues, Probes, Windows, Nodes int
-	Conflicts, Lapsed, Cards, Tokens                     int
+	Conflicts, Lapsed, Cards, Tokens, Claims             int
 }
 
 var (
@@ -45,6 +45,7 @@ func (s *Store) Expire(ctx context.Context, now time.Time) (Expired, error) {
 		{nodesDue, now, &done.Nodes, (*tx).settleNode},
 		{tokensDue, now.Add(-doorKeep), &done.Tokens, (*tx).forgetToken},
 		{windowsOld, now.Add(-doorKeep), &done.Tokens, (*tx).forgetWindow},
+		{claimsOld, now.Add(-doorKeep), &done.Tokens, (*tx).forgetClaim},
 		{conflictsDue, now.Add(-lifecycle.ConflictDeadline), &done.Conflicts, (*tx).expireConflict},
 		{lapsesDue, now.Add(-lifecycle.LapseDeadline), &done.Lapsed, (*tx).lapse},
 	} {
@@ -74,6 +75,10 @@ func (s *Store) Expire(ctx context.Context, now time.Time) (Expired, error) {
 	}
 	cards, err := s.expireCards(ctx, now)
 	if done.Cards = cards; err != nil && first == nil {
+		first = err
+	}
+	claims, err := s.expireClaims(ctx, now)
+	if done.Claims = claims; err != nil && first == nil {
 		first = err
 	}
 	return done, first

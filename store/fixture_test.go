@@ -232,6 +232,7 @@ func fillMore(t testing.TB, s *Store) {
 	place(t, s, node, "p1", "service", "placed")
 	must[muster.Provider](t)(s.AddProvider(ctx, start, ada, appProvider))
 	must[muster.Grant](t)(s.GrantNode(ctx, start, ada, node, muster.NewGrant{Provider: "app", MemberOf: "rw"}))
+	must[muster.Claim](t)(s.AddClaim(ctx, start, ada, muster.NewClaim{NodeID: node, Holder: "kubernetes/prod"}))
 	must[muster.NodeOrder](t)(s.OrderNode(ctx, start, ada, node, muster.OrderRekey))
 	must[muster.ModuleVersion](t)(s.AddModule(ctx, start, ada, motd("hello"), true))
 	s.mustSet(t, child(nil, "b1", []string{node}, []string{"p2 placed"}))
@@ -275,7 +276,7 @@ func rowsSay(t testing.TB, s *Store, before lifecycle.State, uuid string, f life
 	healthy(t, s)
 }
 
-var nothing = lifecycle.Facts{NothingPlaced: true, NoReservation: true, NoMove: true, Acknowledged: true, EnrollmentPI: true, Inventory: true, NothingRuns: true}
+var nothing = lifecycle.Facts{NothingPlaced: true, NoReservation: true, NoMove: true, Acknowledged: true, EnrollmentPI: true, Inventory: true, NothingRuns: true, Unclaimed: true}
 
 // member brings a machine to approved, refreshed, with its node in service.
 func member(t testing.TB, s *Store, b box, now time.Time) kept {

@@ -28,6 +28,7 @@ type holdings struct {
 	placements []muster.Placement
 	moves      []muster.Move
 	foreign    []muster.ForeignWorkload
+	claims     []muster.Claim // that are not over
 }
 
 // findHoldings reads what a machine's live node holds. A node that is no more
@@ -36,6 +37,15 @@ func findHoldings(from source, m *machine) (h holdings, err error) {
 	if m.node.ID != "" && m.node.State != muster.NodeDecommissioned {
 		if err = h.ofNode(from, m.node.ID); err != nil {
 			return h, err
+		}
+		all, err := findClaims(from, claimsOf, m.node.ID)
+		if err != nil {
+			return h, err
+		}
+		for _, c := range all {
+			if c.Live() {
+				h.claims = append(h.claims, c)
+			}
 		}
 	}
 	h.foreign = []muster.ForeignWorkload{}
@@ -99,7 +109,7 @@ func (h *holdings) facts(e muster.Event, f *lifecycle.Facts) {
 	reserved := h.services(muster.PlacementReserved)
 	f.NothingPlaced = len(placed) == 0 && (e == lifecycle.FactoryReset || len(reserved) == 0)
 	f.NoReservation, f.NoMove, f.Acknowledged = len(reserved) == 0, len(h.moves) == 0, len(h.unacknowledged()) == 0
-	f.NothingRuns = len(placed) == 0
+	f.NothingRuns, f.Unclaimed = len(placed) == 0, len(h.claims) == 0
 }
 
 // name adds to a refusal what it is that stands in the way.
@@ -124,6 +134,11 @@ func (h *holdings) name(err error) error {
 	}
 	say("moves", moves)
 	say("foreign", h.unacknowledged())
+	var claims []string
+	for _, c := range h.claims {
+		claims = append(claims, c.Holder+" ("+c.ID+")")
+	}
+	say("claimed by", claims)
 	return err
 }
 

@@ -13,7 +13,7 @@ import (
 
 // tables are every table of ours, with the columns that may differ between two
 // states that are the same for people.
-var tables = []string{"api_keys", "audit", "audit_head", "boot_policy", "boot_records", "boot_traces", "blueprint_target", "blueprints", "booters", "dead_keys", "disks", "enrolment_tokens", "evidence", "foreign_workloads", "grants", "images", "install_lines", "install_logs",
+var tables = []string{"api_keys", "audit", "audit_head", "boot_policy", "boot_records", "boot_traces", "blueprint_target", "blueprints", "booters", "claims", "dead_keys", "disks", "enrolment_tokens", "evidence", "foreign_workloads", "grants", "images", "install_lines", "install_logs",
 	"machines", "machines_apart", "modules", "moves", "shared_identities", "declarations", "node_links", "node_mirrors", "node_orders", "node_reports",
 	"nodes", "operators", "placements", "providers", "registrations", "root_passwords", "sysinfos", "ticket_keys", "tokens", "tombstones", "windows"}
 
@@ -92,6 +92,12 @@ WHERE r.state = 'approved' AND n.node_id IS NULL`,
 	"a node with two live registrations, or of another machine than says so": `
 SELECT r.node_id FROM registrations r JOIN nodes n ON n.node_id = r.node_id WHERE r.state = 'approved' AND n.server_uuid <> r.server_uuid UNION ALL
 SELECT node_id FROM registrations WHERE state IN ('approved', 'setting_up') AND node_id <> '' GROUP BY node_id HAVING count(*) > 1`,
+	"a claim on a node or a disk that is gone": `
+SELECT c.claim_id FROM claims c JOIN nodes n ON n.node_id = c.node_id LEFT JOIN disks d ON d.disk_id = c.disk_id
+WHERE c.state <> 'released' AND (n.state = 'decommissioned' OR n.policy = 'expunged' OR d.state = 'decommissioned' OR d.policy = 'expunged')`,
+	"a claim that is held on what is to leave": `
+SELECT c.claim_id FROM claims c JOIN nodes n ON n.node_id = c.node_id LEFT JOIN disks d ON d.disk_id = c.disk_id
+WHERE c.state = 'held' AND (n.policy IN ('quiesce', 'graceful_remove') OR d.policy = 'graceful_remove')`,
 	"a disk in service on a node that is gone": `
 SELECT d.disk_id FROM disks d JOIN nodes n ON n.node_id = d.node_id WHERE d.state = 'in_service' AND n.state = 'decommissioned'`,
 	"a servable record without an address": `

@@ -115,7 +115,10 @@ func (t *tx) putNode(m *machine, next lifecycle.State, seq int64) error {
 		if m.reg.Hostname != "" && n.State != muster.NodeDecommissioned {
 			n.Hostname = m.reg.Hostname
 		}
-		return t.change(setNode, n.ID, string(n.Policy), string(n.State), n.Hostname, seq, string(was.Policy), string(was.State))
+		if err := t.change(setNode, n.ID, string(n.Policy), string(n.State), n.Hostname, seq, string(was.Policy), string(was.State)); err != nil {
+			return err
+		}
+		return t.tellClaims(n.ID)
 	}
 	id, err := t.s.newUUID(t.now.UnixMilli())
 	if err != nil {
@@ -130,6 +133,7 @@ func (t *tx) putNode(m *machine, next lifecycle.State, seq int64) error {
 // putDisks does the same for its disks. A disk that was decommissioned and
 // serves again is a new one.
 func (t *tx) putDisks(m *machine, next lifecycle.State, seq int64) error {
+	told := false
 	for i, d := range m.disks {
 		to := next.Disks[i]
 		if to.Policy == d.policy && to.State == d.state {
@@ -140,6 +144,7 @@ func (t *tx) putDisks(m *machine, next lifecycle.State, seq int64) error {
 				return err
 			}
 			d.policy, d.state = to.Policy, to.State
+			told = true
 			continue
 		}
 		if d.planned == nil || m.node.ID == "" {
@@ -157,6 +162,9 @@ func (t *tx) putDisks(m *machine, next lifecycle.State, seq int64) error {
 		if _, err := t.exec(addDisk, id, m.node.ID, d.identity, string(document), string(d.policy), string(d.state), micro(t.now), seq); err != nil {
 			return err
 		}
+	}
+	if told {
+		return t.tellClaims(m.node.ID)
 	}
 	return nil
 }

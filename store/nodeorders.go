@@ -12,10 +12,12 @@ import (
 
 var (
 	ordersOf = define("node-orders/of", `SELECT verb, asked_at, asked_by, told_at FROM node_orders WHERE node_id = $1 ORDER BY verb`)
-	// A node is told to retire once nothing is placed on it any more.
+	// A node is told to retire once nothing is placed on it any more, and nobody
+	// claims it.
 	ordersDue = define("node-orders/due", `
 SELECT verb, asked_at, asked_by, told_at FROM node_orders o WHERE node_id = $1 AND (verb <> 'retire' OR NOT EXISTS (
- SELECT 1 FROM placements p WHERE p.node_id = o.node_id AND p.kind = 'service' AND p.state <> 'removed' AND p.state IN ('reserved', 'placed', 'moving')))
+ SELECT 1 FROM placements p WHERE p.node_id = o.node_id AND p.kind = 'service' AND p.state <> 'removed' AND p.state IN ('reserved', 'placed', 'moving'))
+ AND NOT EXISTS (SELECT 1 FROM claims c WHERE c.node_id = o.node_id AND c.state <> 'released'))
 ORDER BY verb`)
 	// A link is written down some time after what comes over it.
 	everLinked = define("node-orders/linked", `

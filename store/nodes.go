@@ -154,7 +154,7 @@ func (s *Store) Node(ctx context.Context, nodeID string) (muster.NodeDetail, err
 		if err != nil {
 			return err
 		}
-		d = muster.NodeDetail{Node: n, Disks: []muster.NodeDisk{}, Placements: []muster.Placement{}, Moves: []muster.Move{}, Foreign: []muster.ForeignWorkload{}, Orders: []muster.NodeOrder{}}
+		d = muster.NodeDetail{Node: n, Disks: []muster.NodeDisk{}, Placements: []muster.Placement{}, Moves: []muster.Move{}, Foreign: []muster.ForeignWorkload{}, Orders: []muster.NodeOrder{}, Claims: []muster.Claim{}}
 		if at, ok := s.LastHeard(n.ServerUUID); ok && n.State != muster.NodeDecommissioned {
 			d.LastSeen = &at
 		}
@@ -167,6 +167,15 @@ func (s *Store) Node(ctx context.Context, nodeID string) (muster.NodeDetail, err
 			return err
 		}); err != nil {
 			return err
+		}
+		claims, err := findClaims(r, claimsOf, nodeID)
+		if err != nil {
+			return err
+		}
+		d.Claims = waitedFor(claims, "", n.Policy == muster.PolicyExpunged || n.State == muster.NodeDecommissioned)
+		for i := range d.Disks {
+			k := &d.Disks[i]
+			k.Claims = waitedFor(claims, k.ID, k.Policy == muster.DiskPolicyExpunged || k.State == muster.DiskDecommissioned)
 		}
 		m, err := findMachine(r, n.ServerUUID)
 		if err != nil {
@@ -303,5 +312,10 @@ func (t *tx) moveDisk(diskID string, e muster.Event, confirm *muster.Expunge) (d
 		return d, err
 	}
 	d.Policy, d.State = next.Disks[at].Policy, next.Disks[at].State
-	return d, t.putDisks(m, next, seq)
+	if err := t.putDisks(m, next, seq); err != nil {
+		return d, err
+	}
+	claims, err := findClaims(t, claimsOf, d.NodeID)
+	d.Claims = waitedFor(claims, diskID, confirm != nil)
+	return d, err
 }

@@ -2,7 +2,7 @@ package store
 
 import "time"
 
-// doorKeep is how long a token or a window is shown after its end. What it did
+// doorKeep is how long a token, a window or a claim is shown after its end. What it did
 // stays in the audit.
 const doorKeep = 30 * 24 * time.Hour
 

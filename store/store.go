@@ -64,6 +64,8 @@ type Store struct {
 	// target is the blueprint that was the target last, decoded.
 	target atomic.Pointer[muster.Blueprint]
 
+	chance chance
+
 	// fault, when set by a test, is called before every statement and commit
 	// of a write; an error is a crash at that point.
 	fault func(c *session, point string) error

@@ -176,7 +176,7 @@ func reachable(from, to lifecycle.State, events []muster.Event) bool {
 var outside = func() []lifecycle.Facts {
 	all := lifecycle.Facts{Epoch: true, Session: true, SessionAlive: true, SessionOver: true, OtherSession: true, OtherKey: true, Proof: true, Surveyed: true, PlanSeen: true,
 		Layout: true, Confirmed: true, EnrollmentPI: true, Code: true, SameMachine: true, Overdue: true, WindowOpen: true, Admitted: true, TokenGood: true, MayReplace: true, AutoEnroll: true, OnAllowlist: true,
-		TagWanted: true, NetworkKnown: true, AddressFree: true, NothingPlaced: true, NoReservation: true, NoMove: true, Acknowledged: true, Inventory: true, NothingRuns: true, HostConfirmed: true,
+		TagWanted: true, NetworkKnown: true, AddressFree: true, NothingPlaced: true, NoReservation: true, NoMove: true, Acknowledged: true, Inventory: true, NothingRuns: true, Unclaimed: true, HostConfirmed: true,
 		CaseAllows: true, Incumbent: true, OwnUUID: true, Unwanted: true}
 	notListed := all
 	notListed.OnAllowlist = false

@@ -35,6 +35,7 @@ func (m *memory) Node(_ context.Context, id string) (muster.NodeDetail, error) {
 		return d, err
 	}
 	d.Disks = append(d.Disks, k)
+	d.Claims = m.claims
 	if m.foreign {
 		d.Foreign = []muster.ForeignWorkload{{Kind: "vm", Name: "somebody-elses"}}
 	}
@@ -51,6 +52,12 @@ func (m *memory) RaiseNode(_ context.Context, id string, e muster.Event) (muster
 	}
 	n.Policy = map[muster.Event]muster.NodePolicy{lifecycle.NoProvision: muster.PolicyNoProvision, lifecycle.Quiesce: muster.PolicyQuiesce,
 		lifecycle.Resume: muster.PolicyInService, lifecycle.GracefulRemove: muster.PolicyGracefulRemove}[e]
+	for i := range m.claims {
+		m.claims[i].State, m.claims[i].Why = muster.ClaimHeld, ""
+		if n.Policy == muster.PolicyQuiesce || n.Policy == muster.PolicyGracefulRemove {
+			m.claims[i].State, m.claims[i].Why = muster.ClaimDraining, "the node is to leave the fleet"
+		}
+	}
 	m.note(string(e), "node/"+id)
 	return *n, nil
 }
@@ -71,6 +78,9 @@ func (m *memory) ExpungeNode(ctx context.Context, id string, x muster.Expunge) (
 		return muster.NodeDetail{}, muster.Invalid("confirm", "this is not the serial number of machine %s", r.ServerUUID)
 	}
 	n.Policy, r.State = muster.PolicyExpunged, muster.Disabled
+	for i := range m.claims {
+		m.claims[i].State, m.claims[i].Ended = muster.ClaimReleased, muster.ClaimGone
+	}
 	seen := noon.Add(-3600e9)
 	r.Tombstone = &muster.Expunged{At: noon, By: "operator:admin", Reason: x.Reason, Seq: 8, Booters: []muster.BooterConfirmation{
 		{Booter: "rack1", Confirmed: true, LastSeen: &noon}, {Booter: "rack2", Confirmed: true, LastSeen: &noon}, {Booter: "rack3", LastSeen: &seen}}}

@@ -45,6 +45,7 @@ type memory struct {
 	told      map[string]muster.NodeDeclaration
 	providers []muster.Provider
 	grants    []muster.Grant
+	claims    []muster.Claim
 	traces    map[string]muster.BootTrace // what booters saw of a card
 
 	followed int // how often somebody asked for an explanation

@@ -26,7 +26,7 @@ number, host name, MAC address, UUID.`,
 		a.nodeRaise("graceful-remove", "Replace everything on a node, then let it go",
 			`Replace everything on a node, then let it go: once nothing is left, the node and
 its disks are decommissioned, its key stops working and its boot records serve
-nothing. A node that holds nothing goes at once. Until then, resume takes it back.`,
+nothing. A node that holds nothing, and that no other scheduler claims, goes at once. Until then, resume takes it back.`,
 			"leaves once nothing is left on it", "it leaves the fleet as soon as nothing is placed on it"),
 		a.nodeRetire(), a.nodeRekey(), a.nodeExpunge(), a.nodeAcknowledge())
 }

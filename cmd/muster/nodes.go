@@ -71,6 +71,7 @@ func (a *app) drawNode(w io.Writer, d muster.NodeDetail) {
 		}
 		fmt.Fprintf(w, "waiting for its host, which was asked %s by %s to %s, %s\n", a.ago(&o.AskedAt), said(o.AskedBy), orderWords[o.Kind], told)
 	}
+	a.drawNodeClaims(w, d)
 	a.drawTombstone(w, d.Expunged)
 	if len(d.Disks) > 0 {
 		slices.SortStableFunc(d.Disks, func(a, b muster.NodeDisk) int { return strings.Compare(a.Disk.Path, b.Disk.Path) })
@@ -127,7 +128,16 @@ func (a *app) nodeRaise(verb, shortHelp, long, done, warning string) *cobra.Comm
 			if err != nil {
 				return err
 			}
-			return a.show(n, func(w io.Writer) { fmt.Fprintf(w, "%s (%s) %s\n", n.ID, dash(n.Hostname), done) })
+			cs, err := f.Claims(c.Context(), muster.ClaimFilter{NodeID: n.ID})
+			if err != nil {
+				return err
+			}
+			return a.show(n, func(w io.Writer) {
+				fmt.Fprintf(w, "%s (%s) %s\n", n.ID, dash(n.Hostname), done)
+				if e == lifecycle.Quiesce || e == lifecycle.GracefulRemove {
+					a.drawClaims(w, cs)
+				}
+			})
 		}),
 	}
 	if warning != "" {
@@ -147,7 +157,8 @@ serve nothing, its disks are expunged and what is placed there is lost. A
 tombstone keeps the machine out, whatever it says of itself, until an operator
 readmits it. It cannot be taken back.
 
-To let a node go in good order, use graceful-remove. It takes an admin in person,
+To let a node go in good order, use graceful-remove. This waits for nothing, not
+even for the claims of other schedulers (muster claim). It takes an admin in person,
 the machine's serial number, and a reason, which everybody who asks is told. A
 node that was expunged before keeps its first reason.`,
 		Example: `  muster node expunge 8CX2P53 --reason "its mainboard burnt"
@@ -167,6 +178,7 @@ node that was expunged before keeps its first reason.`,
 			}
 			return a.show(d, func(w io.Writer) {
 				fmt.Fprintf(w, "%s (%s) is expunged\n", d.ID, dash(d.Hostname))
+				a.drawNodeClaims(w, d)
 				a.drawTombstone(w, d.Expunged)
 				fmt.Fprintf(a.stderr, "who knows of it: muster node show %s\n", d.ID)
 			})
@@ -233,7 +245,10 @@ func (a *app) diskRaise(verb, shortHelp, done string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.show(d, func(w io.Writer) { fmt.Fprintf(w, "disk %s (%s) %s\n", d.ID, dash(d.Disk.Serial), done) })
+			return a.show(d, func(w io.Writer) {
+				fmt.Fprintf(w, "disk %s (%s) %s\n", d.ID, dash(d.Disk.Serial), done)
+				a.drawClaims(w, d.Claims)
+			})
 		}),
 	}
 }
@@ -244,9 +259,9 @@ func (a *app) diskExpunge() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "expunge DISK",
 		Short: "Say that a disk is gone or must go, for good",
-		Long: `Say that a disk is gone, or must be treated so. What is on it counts as lost, and
-it cannot be taken back. It takes an admin in person, and the disk's serial number
-again.`,
+		Long: `Say that a disk is gone, or must be treated so. What is on it counts as lost, no
+claim on it is waited for, and it cannot be taken back. It takes an admin in
+person, and the disk's serial number again.`,
 		Example:           `  muster disk expunge S4EVNX0R --reason "reads fail"`,
 		Args:              names("DISK"),
 		ValidArgsFunction: a.completeWith(diskWords),
@@ -259,7 +274,10 @@ again.`,
 			if err != nil {
 				return err
 			}
-			return a.show(d, func(w io.Writer) { fmt.Fprintf(w, "disk %s (%s) is expunged\n", d.ID, dash(d.Disk.Serial)) })
+			return a.show(d, func(w io.Writer) {
+				fmt.Fprintf(w, "disk %s (%s) is expunged\n", d.ID, dash(d.Disk.Serial))
+				a.drawClaims(w, d.Claims)
+			})
 		}),
 	}
 	o.bind(c)
