@@ -13,6 +13,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/url"
@@ -36,12 +37,14 @@ import (
 // Only Dir is needed.
 type Config struct {
 	Dir       string   // state: CA, master key, images, and the SQLite file
-	Store     string   // postgres://…, or the path of a SQLite file; empty: DIR/muster.db
+	Store     string   // postgres://…, the path of a SQLite file, or memory:NAME; empty: DIR/muster.db
 	Listen    string   // host:port; empty: 127.0.0.1:8443
 	Advertise string   // https://host:port, how machines reach it; empty: made from Listen and Names
 	Names     []string // names and addresses in the server's certificate, beside loopback
 	Log       *slog.Logger
 	Now       func() time.Time // the clock; nil: time.Now
+	// Dice is where ids and secrets of the store come from; nil: crypto/rand.
+	Dice io.Reader
 	// Beat is how often machines are asked for a heartbeat; 0: 30 s.
 	Beat time.Duration
 	// Provider is where grants are made; nil: provider.At.
@@ -158,7 +161,7 @@ func (c *Control) open(ctx context.Context) (err error) {
 	if c.blobs, err = image.OpenBlobs(filepath.Join(c.cfg.Dir, "blobs")); err != nil {
 		return err
 	}
-	if c.store, err = store.Open(ctx, store.Options{URL: c.cfg.storeURL(), MasterKey: master, Log: c.log}); err != nil {
+	if c.store, err = store.Open(ctx, store.Options{URL: c.cfg.storeURL(), MasterKey: master, Dice: c.cfg.Dice, Log: c.log}); err != nil {
 		return err
 	}
 	c.keys = newAuthCache(c.store)
@@ -237,6 +240,20 @@ func (c *Control) Close() error {
 			defer cancel()
 			c.closed = errors.Join(c.store.FlushSeen(ctx, c.now()), c.KeepLinks(ctx), c.store.Close())
 		}
+		for _, l := range c.locks {
+			c.closed = errors.Join(c.closed, l.release())
+		}
+	})
+	return c.closed
+}
+
+// Kill ends a control plane that was never started as a power cut would: what
+// it had gathered and not written down is lost.
+func (c *Control) Kill() error {
+	c.closing.Do(func() {
+		c.hub.close()
+		c.watch.close()
+		c.closed = c.store.Close()
 		for _, l := range c.locks {
 			c.closed = errors.Join(c.closed, l.release())
 		}

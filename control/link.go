@@ -22,18 +22,12 @@ const (
 // LinkNext answers when there is a newer declaration or an order, or when its
 // time is over.
 func (s session) LinkNext(ctx context.Context, p muster.LinkPoll) (muster.LinkAnswer, error) {
-	for field, text := range map[string]string{"version": p.Version, "boot_id": p.BootID} {
-		if err := checkText(field, text); err != nil {
-			return muster.LinkAnswer{}, err
-		}
+	q, err := s.Arrive(s.by, p)
+	if err != nil {
+		return muster.LinkAnswer{}, err
 	}
-	if p.Holds < 0 {
-		return muster.LinkAnswer{}, muster.Invalid("holds", "a generation is not negative")
-	}
-	busy := p.Busy
-	p.Busy = false // which is nothing to remember
-	defer s.presence.arrive(s.now, s.by.NodeID, p)()
-	if busy {
+	defer q.Leave()
+	if p.Busy {
 		return muster.LinkAnswer{NextSeconds: int(muster.LinkBusyEvery / time.Second)}, nil
 	}
 	news, leave, err := s.watch.join(ctx, s.by.NodeID)
@@ -44,23 +38,12 @@ func (s session) LinkNext(ctx context.Context, p muster.LinkPoll) (muster.LinkAn
 	over := time.NewTimer(linkWait + rand.N(10*time.Second))
 	defer over.Stop()
 	for ended := false; ; {
-		n, err := s.store.News(ctx, s.by.NodeID, p.Holds)
+		a, tells, err := q.Look(ctx)
 		if err != nil && ctx.Err() == nil {
 			return muster.LinkAnswer{}, err
 		}
-		a := muster.LinkAnswer{Generation: n.Generation, Declaration: n.Newer, NextSeconds: 1 + rand.IntN(3)}
-		untold := false
-		for _, o := range n.Orders {
-			a.Orders, untold = append(a.Orders, o.Kind), untold || o.ToldAt == nil
-		}
-		switch {
-		case untold:
-			if err := s.store.TellOrders(ctx, s.now(), s.by); err != nil {
-				return muster.LinkAnswer{}, err
-			}
+		if tells || ended || ctx.Err() != nil {
 			return a, nil
-		case ended || ctx.Err() != nil, n.Newer != nil:
-			return a, nil // and what it was told before: it may not have heard it
 		}
 		select {
 		case <-news:
@@ -70,6 +53,52 @@ func (s session) LinkNext(ctx context.Context, p muster.LinkPoll) (muster.LinkAn
 		}
 	}
 }
+
+// A Poll is a host that asks what is new, and may wait for it. Its node counts
+// as linked until it leaves.
+type Poll struct {
+	c     *Control
+	by    muster.Caller
+	said  muster.LinkPoll
+	leave func()
+}
+
+// Arrive notes a poll. Whoever has a clock of its own, as a simulation does,
+// looks again when Woken names the node; LinkNext does for all others.
+func (c *Control) Arrive(by muster.Caller, p muster.LinkPoll) (*Poll, error) {
+	for field, text := range map[string]string{"version": p.Version, "boot_id": p.BootID} {
+		if err := checkText(field, text); err != nil {
+			return nil, err
+		}
+	}
+	if p.Holds < 0 {
+		return nil, muster.Invalid("holds", "a generation is not negative")
+	}
+	p.Busy = false // which is nothing to remember
+	return &Poll{c, by, p, c.presence.arrive(c.now, by.NodeID, p)}, nil
+}
+
+// Look is what there is to answer now; unless it tells anything new, the poll
+// may wait. What its host was told before is in the answer, too: it may not have
+// heard it.
+func (q *Poll) Look(ctx context.Context) (a muster.LinkAnswer, tells bool, err error) {
+	n, err := q.c.store.News(ctx, q.by.NodeID, q.said.Holds)
+	if err != nil {
+		return a, false, err
+	}
+	a = muster.LinkAnswer{Generation: n.Generation, Declaration: n.Newer, NextSeconds: 1 + rand.IntN(3)}
+	untold := false
+	for _, o := range n.Orders {
+		a.Orders, untold = append(a.Orders, o.Kind), untold || o.ToldAt == nil
+	}
+	if untold {
+		err = q.c.store.TellOrders(ctx, q.c.now(), q.by)
+	}
+	return a, untold || n.Newer != nil, err
+}
+
+// Leave ends the poll.
+func (q *Poll) Leave() { q.leave() }
 
 func (s session) LinkReport(ctx context.Context, r resource.Report) error {
 	if r.Generation < 0 || len(r.Lines) > 2*resource.MaxResources {

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"muster.internal/store"
 )
 
 // A lock says that a running control plane works in a directory or on a SQLite
@@ -47,12 +49,12 @@ func (c *Control) lockAll() error {
 		return err
 	}
 	c.locks = append(c.locks, l)
-	store := c.cfg.storeURL()
-	if strings.Contains(store, "://") {
+	url := c.cfg.storeURL()
+	if strings.Contains(url, "://") || strings.HasPrefix(url, store.Memory) {
 		return nil
 	}
-	store = strings.TrimPrefix(store, "sqlite:")
-	if l, err = takeLock(store+".lock", store); err != nil {
+	file := strings.TrimPrefix(url, "sqlite:")
+	if l, err = takeLock(file+".lock", file); err != nil {
 		return err
 	}
 	c.locks = append(c.locks, l)

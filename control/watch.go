@@ -99,7 +99,7 @@ func (w *watch) run(ctx context.Context, pos int64) {
 		w.c.keys.look(ctx, w.c.now())
 		for _, e := range entries {
 			pos = e.Seq
-			if id, of := strings.CutPrefix(e.Subject, "node/"); of && (e.Action == store.ActionDeclare || e.Action == store.ActionOrder) {
+			if id, wakes := Woken(e); wakes {
 				w.wake(id)
 			} else if strings.HasPrefix(e.Subject, "claim/") {
 				w.wake(e.Subject)
@@ -114,6 +114,12 @@ func (w *watch) run(ctx context.Context, pos int64) {
 		case <-ctx.Done():
 		}
 	}
+}
+
+// Woken tells which node an entry of the feed has news for, if any.
+func Woken(e muster.AuditEntry) (node string, wakes bool) {
+	id, of := strings.CutPrefix(e.Subject, "node/")
+	return id, of && (e.Action == store.ActionDeclare || e.Action == store.ActionOrder)
 }
 
 func (w *watch) wake(about string) {

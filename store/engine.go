@@ -47,17 +47,24 @@ const (
 	lostRow                // a uniqueness rule refused the row
 )
 
-// sqlite is the embedded engine: WAL, synchronous FULL, one writer.
+// sqlite is the embedded engine: WAL, synchronous FULL, one writer. In memory it
+// has neither a log nor anything to be durable on: whoever reads waits for who
+// writes.
 type sqlite struct {
-	path string
-	file os.FileInfo // of the database, as it was opened
+	path   string
+	file   os.FileInfo // of the database, as it was opened; nil: it is in memory
+	anchor *sql.Conn   // keeps a database in memory while no other connection does
 }
+
+// Memory is how the URL of a store in memory begins; the rest is its name. It
+// is there for as long as any Store of this process has it open.
+const Memory = "memory:"
 
 // errMoved: what is written to a file without a name is lost with the process.
 var errMoved = errors.New("the database's file was removed or replaced while it was open")
 
 func (e *sqlite) present() error {
-	if strings.Contains(e.path, ":memory:") {
+	if e.file == nil {
 		return nil
 	}
 	now, err := os.Stat(e.path)
@@ -72,6 +79,9 @@ func (e *sqlite) present() error {
 
 func (e *sqlite) open(ctx context.Context, path string) (*sql.DB, *sql.DB, error) {
 	path = strings.TrimPrefix(path, "sqlite:")
+	if name, is := strings.CutPrefix(path, Memory); is {
+		return e.openMemory(ctx, name)
+	}
 	// The file is made here so that nobody else can read it, whatever the umask.
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -82,22 +92,38 @@ func (e *sqlite) open(ctx context.Context, path string) (*sql.DB, *sql.DB, error
 	if err := errors.Join(err, f.Close()); err != nil {
 		return nil, nil, err
 	}
-	common := url.Values{"_pragma": {"busy_timeout(10000)", "foreign_keys(1)"}, "_dqs": {"0"}}
-	w := url.Values{"_txlock": {"immediate"}, "_dqs": {"0"},
-		"_pragma": append([]string{"journal_mode(WAL)", "synchronous(FULL)", "temp_store(MEMORY)"}, common["_pragma"]...)}
-	r := url.Values{"_dqs": {"0"}, "_pragma": append([]string{"query_only(1)"}, common["_pragma"]...)}
-	name := sqliteName(path)
-	writer, err := sql.Open("sqlite", name+"?"+w.Encode())
-	if err != nil {
+	return openSQLite(ctx, sqliteName(path), "journal_mode(WAL)", "synchronous(FULL)")
+}
+
+// openMemory opens a database that all connections of this process share.
+func (e *sqlite) openMemory(ctx context.Context, name string) (writer, reader *sql.DB, err error) {
+	e.path = Memory + name
+	if writer, reader, err = openSQLite(ctx, memoryName(name), "journal_mode(MEMORY)", "synchronous(OFF)"); err != nil {
+		return nil, nil, err
+	}
+	if e.anchor, err = reader.Conn(ctx); err != nil {
+		return nil, nil, errors.Join(err, writer.Close(), reader.Close())
+	}
+	return writer, reader, nil
+}
+
+func openSQLite(ctx context.Context, name string, journal ...string) (writer, reader *sql.DB, err error) {
+	common := []string{"busy_timeout(10000)", "foreign_keys(1)"}
+	w := url.Values{"_txlock": {"immediate"}, "_dqs": {"0"}, "_pragma": append(append(journal, "temp_store(MEMORY)"), common...)}
+	r := url.Values{"_dqs": {"0"}, "_pragma": append([]string{"query_only(1)"}, common...)}
+	with := "?"
+	if strings.Contains(name, "?") {
+		with = "&"
+	}
+	if writer, err = sql.Open("sqlite", name+with+w.Encode()); err != nil {
 		return nil, nil, err
 	}
 	writer.SetMaxOpenConns(1)
 	if err := writer.PingContext(ctx); err != nil {
 		writer.Close()
-		return nil, nil, fmt.Errorf("%s: %w", path, err)
+		return nil, nil, fmt.Errorf("%s: %w", name, err)
 	}
-	reader, err := sql.Open("sqlite", name+"?"+r.Encode())
-	if err != nil {
+	if reader, err = sql.Open("sqlite", name+with+r.Encode()); err != nil {
 		writer.Close()
 		return nil, nil, err
 	}
@@ -111,7 +137,18 @@ func sqliteName(path string) string {
 	return "file:" + (&url.URL{Path: path}).EscapedPath()
 }
 
-func (*sqlite) close() error           { return nil }
+// memoryName spells the name of a database in memory: the slash has it shared.
+func memoryName(name string) string {
+	return "file:/" + url.PathEscape(name) + "?vfs=memdb"
+}
+
+func (e *sqlite) close() error {
+	if e.anchor == nil {
+		return nil
+	}
+	return e.anchor.Close()
+}
+
 func (*sqlite) dialect() goose.Dialect { return goose.DialectSQLite3 }
 func (*sqlite) begin() string          { return "BEGIN IMMEDIATE" }
 func (*sqlite) beginRead() string      { return "BEGIN DEFERRED" }

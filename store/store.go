@@ -32,7 +32,8 @@ import (
 
 // Options say where the store is and what it works with.
 type Options struct {
-	// URL is postgres://… (or postgresql://…), or the path of a SQLite file.
+	// URL is postgres://… (or postgresql://…), the path of a SQLite file, or
+	// memory:NAME.
 	URL string
 	// MasterKey (32 bytes) encrypts ticket keys and keys the hash of claim
 	// codes. Losing it loses those, and nothing else.

@@ -22,12 +22,18 @@ var (
 	ada    = muster.Caller{Operator: "ada", Role: muster.Admin, Source: "192.0.2.9"}
 )
 
-// engines runs one test on both databases.
+// engines runs one test on both databases, and when there is time for it on
+// SQLite in memory, too.
 func engines(t *testing.T, f func(t *testing.T, s *Store)) {
-	for _, e := range []struct {
+	type engine struct {
 		name string
 		url  func(testing.TB) string
-	}{{"sqlite", sqliteURL}, {"postgres", postgresURL}} {
+	}
+	all := []engine{{"sqlite", sqliteURL}, {"postgres", postgresURL}}
+	if os.Getenv("MUSTER_SOAK") != "" {
+		all = append(all, engine{"memory", memoryURL})
+	}
+	for _, e := range all {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
 			f(t, open(t, e.url(t)))
@@ -44,6 +50,9 @@ func sqliteURL(t testing.TB) string {
 	}
 	return file
 }
+
+// memoryURL names a database in memory of the test's own.
+func memoryURL(t testing.TB) string { return Memory + t.Name() }
 
 // emptySQLite is the path of a database that is not there yet.
 func emptySQLite(t testing.TB) string { return filepath.Join(t.TempDir(), "muster #1?.db") }
@@ -82,7 +91,13 @@ func behind(t testing.TB, s *Store) *sql.DB {
 	if p, ok := s.engine.(*postgres); ok {
 		return startCluster().behind(p.pool.Config().ConnConfig.Database)
 	}
-	db, err := sql.Open("sqlite", sqliteName(sqliteFile(t, s))+"?_pragma=busy_timeout(5000)")
+	name := ""
+	if in, is := strings.CutPrefix(s.engine.(*sqlite).path, Memory); is {
+		name = memoryName(in) + "&"
+	} else {
+		name = sqliteName(sqliteFile(t, s)) + "?"
+	}
+	db, err := sql.Open("sqlite", name+"_pragma=busy_timeout(5000)")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,6 +116,9 @@ func sqliteFile(t testing.TB, s *Store) (file string) {
 	t.Helper()
 	if err := s.reader.QueryRow("PRAGMA database_list").Scan(new(int), new(string), &file); err != nil {
 		t.Fatal(err)
+	}
+	if file == "" {
+		t.Skip("a database in memory has no file")
 	}
 	return file
 }
