@@ -3,6 +3,7 @@ package muster
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	"muster.internal/resource"
@@ -27,6 +28,9 @@ type ForLink interface {
 	// gives the mirror back to a host that has lost its store.
 	SetLinkOwned(ctx context.Context, owned []resource.Owned) error
 	LinkOwned(ctx context.Context) ([]resource.Owned, error)
+	// SetLinkHealth says the whole of what the host sees of the placements that it
+	// checks; it says it when it has changed.
+	SetLinkHealth(ctx context.Context, all []PlacementHealth) error
 	// LinkKey gives a host that was asked to rekey its next agent key. It is good
 	// for LinkCertificate alone, and with that takes the place of the one there is.
 	LinkKey(ctx context.Context) (LinkKey, error)
@@ -133,6 +137,9 @@ type Declarations interface {
 	NodeBriefing(ctx context.Context, nodeID string) (resource.Briefing, error)
 	NodeOwned(ctx context.Context, nodeID string) (NodeOwned, error)
 	NodeProfile(ctx context.Context, nodeID string) (NodeProfile, error)
+	// NodeHealth is what its host sees of the placements that it checks, and why it
+	// sees nothing, if it cannot.
+	NodeHealth(ctx context.Context, nodeID string) (NodeHealth, error)
 }
 
 // A NodeDeclaration is what a node is told to be, as it is shown.
@@ -199,4 +206,18 @@ type NodeLink struct {
 	Holds      int64     `json:"holds"`       // generation of the declaration that it holds
 	Version    string    `json:"version,omitempty"`
 	Capability int       `json:"capability,omitempty"`
+}
+
+// checkCapability is that of the first hosts that check placements.
+const checkCapability = 3
+
+// Unable is why this host checks no placements; empty: it does.
+func (l *NodeLink) Unable() string {
+	switch {
+	case l == nil:
+		return "its host was never linked"
+	case l.Capability < checkCapability:
+		return fmt.Sprintf("its host, muster-host %s (capability %d), is too old to check placements; update it, by declaring its package, for one", l.Version, l.Capability)
+	}
+	return ""
 }

@@ -9,4 +9,5 @@ var Build = "unknown"
 //	1  first life: netboot, boot bus, setup, claim door, refresh, heartbeat; and
 //	   the link: declarations of six kinds, reports, orders
 //	2  what a host does not know of a declaration fails alone, and the rest applies
-const Capability = 2
+//	3  disks; checks of placements, and their health over the link
+const Capability = 3

@@ -414,6 +414,9 @@ func (s session) NodeOwned(_ ctx, id string) (muster.NodeOwned, error) {
 func (s session) NodeProfile(_ ctx, id string) (muster.NodeProfile, error) {
 	return answer[muster.NodeProfile](s.f, "NodeProfile", id)
 }
+func (s session) NodeHealth(_ ctx, id string) (muster.NodeHealth, error) {
+	return answer[muster.NodeHealth](s.f, "NodeHealth", id)
+}
 func (s session) LinkCertificate(_ ctx, r muster.CertificateRequest) (muster.Certificate, error) {
 	return answer[muster.Certificate](s.f, "LinkCertificate", r)
 }
@@ -424,6 +427,9 @@ func (s session) LinkReport(_ ctx, r resource.Report) error { return s.f.note("L
 func (s session) LinkProfile(_ ctx, p muster.Profile) error { return s.f.note("LinkProfile", p) }
 func (s session) SetLinkOwned(_ ctx, o []resource.Owned) error {
 	return s.f.note("SetLinkOwned", o)
+}
+func (s session) SetLinkHealth(_ ctx, all []muster.PlacementHealth) error {
+	return s.f.note("SetLinkHealth", all)
 }
 func (s session) LinkOwned(ctx) ([]resource.Owned, error) {
 	return answer[[]resource.Owned](s.f, "LinkOwned")

@@ -40,6 +40,10 @@ func (a *API) declarations() {
 		func(ctx context.Context, s Session, in *id) (muster.NodeProfile, error) {
 			return s.NodeProfile(ctx, in.ID)
 		})
+	add(a, op{method: get, path: "/v1/nodes/{id}/health", id: "get-health", summary: "Show what the host of a node sees of the placements that it checks", acts: read},
+		func(ctx context.Context, s Session, in *id) (muster.NodeHealth, error) {
+			return s.NodeHealth(ctx, in.ID)
+		})
 }
 
 type orderBody struct {
@@ -83,6 +87,10 @@ const (
 	profileLimit = 1 << 20
 )
 
+type healthList struct {
+	Health []muster.PlacementHealth `json:"health" nullable:"false"`
+}
+
 type ownedList struct {
 	Owned []resource.Owned `json:"owned" nullable:"false"`
 }
@@ -111,6 +119,10 @@ func (a *API) link() {
 	do(a, op{method: put, path: "/v1/link/owned", id: "link-set-owned", summary: "Mirror what the host answers for, whole", acts: mine, lenient: true, limit: mirrorLimit},
 		func(ctx context.Context, s Session, in *body[ownedList]) error {
 			return s.SetLinkOwned(ctx, in.Body.Owned)
+		})
+	do(a, op{method: put, path: "/v1/link/health", id: "link-set-health", summary: "Say what the host sees of the placements that it checks, whole", acts: mine, lenient: true, limit: profileLimit},
+		func(ctx context.Context, s Session, in *body[healthList]) error {
+			return s.SetLinkHealth(ctx, in.Body.Health)
 		})
 	add(a, op{method: get, path: "/v1/link/owned", id: "link-owned", summary: "Give the mirror back to a host that lost its store", acts: mine},
 		func(ctx context.Context, s Session, _ *nothing) (ownedList, error) {

@@ -232,11 +232,13 @@ var questions = []question{
 	}),
 	q1("NodeOwned", "viewer", everything.NodeOwned),
 	q1("NodeProfile", "viewer", everything.NodeProfile),
+	q1("NodeHealth", "viewer", everything.NodeHealth),
 	q1("LinkCertificate", "key-agent", everything.LinkCertificate),
 	q1("LinkNext", "node", everything.LinkNext),
 	q1("LinkReport", "node", none(everything.LinkReport)),
 	q1("LinkProfile", "node", none(everything.LinkProfile)),
 	q1("SetLinkOwned", "node", none(everything.SetLinkOwned)),
+	q1("SetLinkHealth", "node", none(everything.SetLinkHealth)),
 	q0("LinkOwned", "node", everything.LinkOwned),
 	q0("LinkKey", "node", everything.LinkKey),
 	q0("RaiseNode", "key-full", func(e everything, c context.Context) (muster.Node, error) {

@@ -39,6 +39,10 @@ func (c *Client) NodeProfile(ctx context.Context, nodeID string) (muster.NodePro
 	return fetch[muster.NodeProfile](ctx, c, get("/v1/nodes", nodeID, "profile"))
 }
 
+func (c *Client) NodeHealth(ctx context.Context, nodeID string) (muster.NodeHealth, error) {
+	return fetch[muster.NodeHealth](ctx, c, get("/v1/nodes", nodeID, "health"))
+}
+
 func (c *Client) AddProvider(ctx context.Context, n muster.NewProvider) (muster.Provider, error) {
 	return fetch[muster.Provider](ctx, c, post(n, "/v1/providers"))
 }
@@ -110,4 +114,11 @@ func (c *Client) SetLinkOwned(ctx context.Context, owned []resource.Owned) error
 func (c *Client) LinkOwned(ctx context.Context) ([]resource.Owned, error) {
 	l, err := fetch[ownedList](ctx, c, get("/v1/link/owned").byPair())
 	return l.Owned, err
+}
+
+func (c *Client) SetLinkHealth(ctx context.Context, all []muster.PlacementHealth) error {
+	if all == nil {
+		all = []muster.PlacementHealth{}
+	}
+	return c.do(ctx, put(map[string][]muster.PlacementHealth{"health": all}, "/v1/link/health").byPair())
 }

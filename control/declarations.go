@@ -132,3 +132,13 @@ func (s session) NodeOwned(ctx context.Context, nodeID string) (muster.NodeOwned
 func (s session) NodeProfile(ctx context.Context, nodeID string) (muster.NodeProfile, error) {
 	return s.store.NodeProfile(ctx, nodeID)
 }
+
+func (s session) NodeHealth(ctx context.Context, nodeID string) (muster.NodeHealth, error) {
+	h, err := s.store.NodeHealth(ctx, nodeID)
+	if err != nil {
+		return h, err
+	}
+	node, err := s.Node(ctx, nodeID)
+	h.Unable = node.Link.Unable()
+	return h, err
+}

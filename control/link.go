@@ -129,6 +129,20 @@ func (s session) LinkOwned(ctx context.Context) ([]resource.Owned, error) {
 	return o.Owned, err
 }
 
+func (s session) SetLinkHealth(ctx context.Context, all []muster.PlacementHealth) error {
+	if len(all) > resource.MaxChecks {
+		return muster.Invalid("health", "a host checks at most %d placements", resource.MaxChecks)
+	}
+	for _, p := range all {
+		for field, text := range map[string]string{"id": p.ID, "reason": p.Reason} {
+			if err := checkText(field, text); err != nil {
+				return err
+			}
+		}
+	}
+	return s.store.KeepHealth(ctx, s.now(), s.by, all)
+}
+
 func (s session) LinkKey(ctx context.Context) (k muster.LinkKey, err error) {
 	k.APIKey, err = s.store.NextKey(ctx, s.now(), s.by)
 	return k, err

@@ -123,6 +123,14 @@ func TestLink(t *testing.T) {
 		if o, err := a.c.LinkOwned(p.Context()); err != nil || len(o) != 0 {
 			p.Errorf("a reads %+v, %v", o, err)
 		}
+		p.ok(b.c.SetLinkHealth(p.Context(), []muster.PlacementHealth{{ID: "p1", Healthy: true, Since: p.clock()}}))
+		p.refused(b.c.SetLinkHealth(p.Context(), []muster.PlacementHealth{{ID: "p1", Reason: "\x1b[2J"}}), muster.CodeInvalid)
+		for node, want := range map[string]string{a.node: "", b.node: "its host was never linked"} {
+			h := must(p, func(ctx context.Context) (muster.NodeHealth, error) { return p.admin.NodeHealth(ctx, node) })
+			if h.Unable != want || len(h.Placements) != map[bool]int{true: 1}[node == b.node] {
+				p.Errorf("health of %s: %+v", node, h)
+			}
+		}
 		// The agent key alone is not enough, and a certificate is good for the link alone.
 		p.refused(p.anyone.WithToken(a.key).LinkReport(p.Context(), resource.Report{}), muster.CodeForbidden)
 		_, err = a.c.Nodes(p.Context())
@@ -397,6 +405,10 @@ func TestTooOld(t *testing.T) {
 		p.refused(err, muster.CodeConflict)
 		if !strings.Contains(err.Error(), "muster-host 0.9 (capability 0)") || !strings.Contains(err.Error(), "file:/etc/motd") {
 			p.Error(err)
+		}
+		seen := must(p, func(ctx context.Context) (muster.NodeHealth, error) { return p.admin.NodeHealth(ctx, h.node) })
+		if !strings.Contains(seen.Unable, "muster-host 0.9 (capability 0), is too old to check placements") {
+			p.Errorf("%+v", seen)
 		}
 		_, err = h.next(p, 0)
 		p.ok(err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"muster.internal"
 	"muster.internal/resource"
 )
 
@@ -16,6 +17,9 @@ type Held struct {
 	// Digest what it says.
 	Newest int64  `json:"newest"`
 	Digest string `json:"digest,omitempty"`
+	// Capability is that of the version that accepted it, which may have passed over
+	// what a later one knows.
+	Capability int `json:"capability,omitempty"`
 	// Declaration is what is applied: the newest, or what stood before it when
 	// that was taken back.
 	Declaration *resource.Declaration `json:"declaration,omitempty"`
@@ -56,6 +60,15 @@ func (t *Trial) Left(now Moment) time.Duration {
 	return t.Within - max(0, now.Wall.Sub(t.Since.Wall))
 }
 
+// holds is the generation to name when asking for a newer one. What an older
+// version of this program accepted is asked for again.
+func (h Held) holds() int64 {
+	if h.Capability < muster.Capability && !h.Retiring {
+		return max(0, h.Newest-1)
+	}
+	return h.Newest
+}
+
 // Accept is what is held once d has come over the link. It refuses what no
 // control plane that is in its right mind sends: what is older than what was
 // accepted, what has the same number and says something else, what cannot be
@@ -75,17 +88,18 @@ func (h Held) Accept(d resource.Declaration, now Moment) (Held, error) {
 		return refuse("it has no generation")
 	case d.Generation < h.Newest:
 		return refuse("this machine holds %d, which is newer; was the control plane put back to an older state? Declare anew until it counts further than that", h.Newest)
-	case d.Generation == h.Newest && digest != h.Digest:
-		return refuse("this machine holds another one of that number; was the control plane put back to an older state? Declare anew")
-	case d.Generation == h.Newest:
+	case d.Generation == h.Newest && digest == h.Digest:
+		h.Capability = muster.Capability
 		return h, nil
+	case d.Generation == h.Newest && h.Capability >= muster.Capability:
+		return refuse("this machine holds another one of that number; was the control plane put back to an older state? Declare anew")
 	case len(d.LocalOnly()) > 0:
 		return refuse("it has %s, which never comes over the link", d.LocalOnly()[0])
 	}
 	if err := d.Check(); err != nil {
 		return refuse("%v", err)
 	}
-	next := Held{Newest: d.Generation, Digest: digest, Declaration: &d}
+	next := Held{Newest: d.Generation, Digest: digest, Capability: muster.Capability, Declaration: &d}
 	if within := d.ConfirmWithin(); within > 0 {
 		next.Trial = &Trial{Before: h.Declaration, Within: within, Since: now}
 	}

@@ -15,6 +15,8 @@ const (
 	triggerDeclaration = "declaration"
 	triggerTimer       = "timer"
 	triggerReconnect   = "reconnect"
+	// TriggerDisk: a declared disk has gone, or is there again.
+	TriggerDisk = "disk"
 )
 
 const (
@@ -28,8 +30,11 @@ type Link interface {
 	Moment() Moment
 	Dice() float64 // in [0, 1)
 	Say(text string)
-	// Pause waits, and fails when the program is told to end.
+	// Pause waits, and fails when the program is told to end. It ends early when
+	// the machine itself has news, as Next does; Woken takes what that is a reason to
+	// reconcile for, if it is one.
 	Pause(d time.Duration) error
+	Woken() (trigger string)
 
 	// Held is what was held last, and Hold holds it from now on: durably, before
 	// it returns.
@@ -56,6 +61,8 @@ type Link interface {
 	// when that was said.
 	Describe() error
 	Mirror() error
+	// Health says what has changed of the placements that are checked.
+	Health() error
 	Report(r resource.Report) error
 	// Next waits for what is new.
 	Next(holds int64) (muster.LinkAnswer, error)
@@ -133,6 +140,9 @@ func (n *node) turn() error {
 		} else {
 			n.takeBack()
 		}
+	}
+	if t := n.l.Woken(); t != "" && n.trigger == "" {
+		n.trigger = t
 	}
 	if n.trigger != "" || n.l.Moment().Up >= n.reconcileAt {
 		n.reconcile()
@@ -285,7 +295,10 @@ func (n *node) talk() (a muster.LinkAnswer, err error) {
 	if err := n.told(n.l.Describe()); err != nil {
 		return a, err
 	}
-	if a, err = n.l.Next(n.held.Newest); err != nil {
+	if err := n.told(n.l.Health()); err != nil {
+		return a, err
+	}
+	if a, err = n.l.Next(n.held.holds()); err != nil {
 		return a, err
 	}
 	n.reached()

@@ -52,6 +52,7 @@ type life struct {
 	// The declaration that brings another version; and how often this one was
 	// proven.
 	updated string
+	woken   string // what the machine is to be looked at for
 	proven  int
 	plane   func(l *life, call string, holds int64) (muster.LinkAnswer, error)
 	log     []string
@@ -72,6 +73,9 @@ func (l *life) Moment() Moment { return l.now }
 func (l *life) Dice() float64  { return 0.5 }
 func (l *life) Say(s string)   {}
 func (l *life) Pause(d time.Duration) error {
+	if l.woken != "" {
+		return nil
+	}
 	if l.pass(d); l.now.Up > l.ends {
 		return errToldTo
 	}
@@ -132,6 +136,11 @@ func (l *life) Recover() error {
 }
 func (l *life) Describe() error { return l.call("describe") }
 func (l *life) Mirror() error   { return l.call("mirror") }
+func (l *life) Health() error   { return l.call("health") }
+func (l *life) Woken() string {
+	defer func() { l.woken = "" }()
+	return l.woken
+}
 func (l *life) Report(r resource.Report) error {
 	err := l.call("report")
 	if err == nil {
@@ -246,6 +255,21 @@ func TestLinked(t *testing.T) {
 			want: "0s apply 2 declaration; 0s report 2 declaration changed", err: ErrUpdated},
 		{name: "updated, and nobody to tell", setUp: func(l *life) { l.held, l.updated = holding(declares(2, "")), "2" }, plane: always(errAway),
 			want: "0s apply 2 start", err: ErrUpdated},
+		{name: "a disk went", setUp: func(l *life) { l.held = holding(declares(1, "")) },
+			plane: func(l *life, call string, holds int64) (muster.LinkAnswer, error) {
+				if call == "next" && l.now.Up == time.Hour {
+					l.woken = TriggerDisk
+				}
+				return tells(declares(1, ""))(l, call, holds)
+			}, ends: 5 * time.Minute,
+			want: "0s apply 1 start; 0s report 1 start changed; 20s apply 1 disk; 2m0s report 1 disk changed"},
+		{name: "updated, and told nothing else", setUp: func(l *life) { l.held = holding(declares(1, "")); l.held.Capability = 0 }, plane: tells(declares(1, "")), ends: 5 * time.Minute,
+			want: "0s apply 1 start; 0s report 1 start changed"},
+		{name: "updated, and told what it had passed over", setUp: func(l *life) {
+			l.held = holding(declares(1, ""))
+			l.held.Capability, l.held.Digest = 0, "of less"
+		}, plane: tells(declares(1, "")), ends: 5 * time.Minute,
+			want: "0s apply 1 start; 0s report 1 start changed; 0s apply 1 declaration; 0s report 1 declaration changed"},
 		{name: "an older one", setUp: func(l *life) { l.held = holding(declares(7, "")) },
 			plane: func(l *life, call string, _ int64) (muster.LinkAnswer, error) {
 				return muster.LinkAnswer{Generation: 3, Declaration: declares(3, ""), NextSeconds: 100}, nil
@@ -253,7 +277,7 @@ func TestLinked(t *testing.T) {
 			want: "0s apply 7 start; 0s report 7 start changed; 1m40s report 3 declaration failed"},
 		{name: "offended by reports", setUp: func(l *life) { l.held = holding(declares(1, "")) }, plane: refusing("report", tells(declares(2, ""))), ends: 9 * time.Minute,
 			want: "0s apply 1 start; 0s apply 2 declaration"},
-		{name: "offended by the profile and the mirror", plane: refusing("mirror", refusing("describe", tells(declares(2, "")))), ends: 9 * time.Minute,
+		{name: "offended by the profile and the mirror", plane: refusing("mirror", refusing("describe", refusing("health", tells(declares(2, ""))))), ends: 9 * time.Minute,
 			want: "0s apply 2 declaration; 0s report 2 declaration changed"},
 
 		{name: "confirmed", plane: tells(declares(1, "2m")), ends: 9 * time.Minute,

@@ -10,14 +10,18 @@ import (
 // declared takes a declaration in and applies it.
 func (n *node) declared(d resource.Declaration) {
 	h, err := n.held.Accept(d, n.l.Moment())
-	if err == nil && h.Newest == n.held.Newest {
+	if err == nil && h.Same(n.held) {
 		return // doubled on its way
 	}
+	same := err == nil && h.Digest == n.held.Digest
 	if err == nil {
 		err = n.hold(h)
 	}
 	if err != nil {
 		n.refuse(d.Generation, err)
+		return
+	}
+	if same { // an older version had understood all of it
 		return
 	}
 	n.trigger, n.askAt, n.refused = triggerDeclaration, 0, ""

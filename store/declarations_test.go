@@ -41,6 +41,7 @@ func linkUp(t testing.TB, s *Store, node string) {
 		s.KeepReport(ctx, start, by, report(0, resource.OutcomeFailed, resource.Line{Ref: "file:/etc/motd", Outcome: resource.OutcomeFailed})),
 		s.KeepOwned(ctx, start, by, []resource.Owned{{Ref: "file:/etc/motd", Origin: resource.OriginCreated, Since: start, Generation: 1}}),
 		s.KeepProfile(ctx, start, by, muster.Profile{Facts: map[string]string{"os": "debian"}}),
+		s.KeepHealth(ctx, start, by, []muster.PlacementHealth{{ID: "p1", Healthy: true, CaughtUp: true, Since: start}}),
 		s.KeepLinks(ctx, start, []NodeSeen{{node, start, muster.LinkPoll{Holds: 1, Version: "1", Capability: 1, BootID: "b"}}}),
 	} {
 		if err != nil {

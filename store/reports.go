@@ -33,6 +33,7 @@ const (
 	notableReport = "notable"
 	ownedMirror   = "owned"
 	profileMirror = "profile"
+	healthMirror  = "health"
 )
 
 // lateReport is by how much an older report may be late. One that is older
@@ -202,8 +203,9 @@ func (s *Store) NodeReport(ctx context.Context, nodeID string) (muster.NodeRepor
 	return out, err
 }
 
-// keepMirror keeps a document that a host says, if it is another one.
-func (s *Store) keepMirror(ctx context.Context, now time.Time, by muster.Caller, kind string, v any) error {
+// keepMirror keeps a document that a host says, if it is another one. tell, if
+// there is one, records what has changed of it.
+func (s *Store) keepMirror(ctx context.Context, now time.Time, by muster.Caller, kind string, v any, tell func(t *tx, was string) error) error {
 	document, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -217,6 +219,15 @@ func (s *Store) keepMirror(ctx context.Context, now time.Time, by muster.Caller,
 		return err
 	}
 	return s.write(ctx, "keeping what a host says", now, by, func(t *tx) error {
+		if tell != nil {
+			was := "null"
+			if _, err := t.get(getMirror, []any{by.NodeID, kind}, new(int64), new([]byte), &was); err != nil {
+				return err
+			}
+			if err := tell(t, was); err != nil {
+				return err
+			}
+		}
 		_, err := t.exec(putMirror, by.NodeID, kind, micro(t.now), sum[:], string(document))
 		return err
 	})
@@ -241,7 +252,7 @@ func (s *Store) mirror(ctx context.Context, nodeID, kind string, v any) (at time
 
 // KeepOwned mirrors what the host of the caller's node answers for, whole.
 func (s *Store) KeepOwned(ctx context.Context, now time.Time, by muster.Caller, owned []resource.Owned) error {
-	return s.keepMirror(ctx, now, by, ownedMirror, owned)
+	return s.keepMirror(ctx, now, by, ownedMirror, owned, nil)
 }
 
 // NodeOwned is the mirror; what was never mirrored is empty, as of no time.
@@ -254,7 +265,7 @@ func (s *Store) NodeOwned(ctx context.Context, nodeID string) (muster.NodeOwned,
 
 // KeepProfile keeps what the host of the caller's node says of the machine.
 func (s *Store) KeepProfile(ctx context.Context, now time.Time, by muster.Caller, p muster.Profile) error {
-	return s.keepMirror(ctx, now, by, profileMirror, p)
+	return s.keepMirror(ctx, now, by, profileMirror, p, nil)
 }
 
 // NodeProfile is what a node's host said of its machine.

@@ -144,6 +144,10 @@ func (h *simulated) Mirror() error {
 	return err
 }
 
+// Health has nothing to say, and nothing of the machine wakes it.
+func (h *simulated) Health() error { return nil }
+func (h *simulated) Woken() string { return "" }
+
 func (h *simulated) Report(r resource.Report) error {
 	_, err := timed(h.f, func() (struct{}, error) { return struct{}{}, h.line.LinkReport(h.f.ctx, r) })
 	if err == nil {

@@ -48,6 +48,8 @@ func node(ctx context.Context, e *env, dir string, c setup.Credential, supervise
 	if l.identity, err = ownIdentity(dir); err != nil {
 		return err
 	}
+	l.watch = newWatch(boot, e.linux().DisksThere)
+	defer l.watch.run(ctx)()
 	defer func() { l.hangUp(); l.key.Close() }()
 	if next, err := credential.Load(nextFile(dir)); err == nil {
 		l.next = &next
@@ -81,7 +83,9 @@ type link struct {
 	mirrored    digest // of what the control plane knows of it
 	described   digest
 	describedAt time.Duration
-	late        bool // the certificate could not be renewed in time
+	watch       *watch
+	told        digest // of what the control plane knows of health
+	late        bool   // the certificate could not be renewed in time
 }
 
 // A digest tells whether something is to be said again; zero: it was never said.
@@ -105,8 +109,19 @@ func momentOf(boot string) host.Moment {
 	return host.Moment{Wall: time.Now(), Boot: boot, Up: time.Duration(t.Nano())}
 }
 
-func (l *link) Dice() float64               { return rand.Float64() }
-func (l *link) Pause(d time.Duration) error { return pause(l.ctx, d) }
+func (l *link) Dice() float64           { return rand.Float64() }
+func (l *link) Woken() (trigger string) { return l.watch.woken() }
+func (l *link) Pause(d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-l.watch.news:
+	case <-l.ctx.Done():
+		return l.ctx.Err()
+	}
+	return nil
+}
 
 // Say tells a person; what fails because everything ends is no news.
 func (l *link) Say(text string) {
@@ -163,6 +178,7 @@ func (l *link) Apply(d *resource.Declaration, trigger string) (r resource.Report
 		l.owned = digestOf(s.ledger.All())
 		return err
 	})
+	l.watch.applied(d)
 	return r, err
 }
 
@@ -270,10 +286,47 @@ func (l *link) Describe() error {
 	return nil
 }
 
+// Health says what the watch has seen, when that was not said.
+func (l *link) Health() error {
+	all, looked := l.watch.health()
+	d := digestOf(all)
+	if !looked || d == l.told {
+		return nil
+	}
+	err := l.line.SetLinkHealth(l.ctx, all)
+	if err == nil || muster.IsCode(err, muster.CodeNotFound) { // an older control plane cannot be told
+		l.told, err = d, nil
+	}
+	return err
+}
+
 func (l *link) Report(r resource.Report) error { return l.line.LinkReport(l.ctx, r) }
 
+// Next waits no longer when the machine itself has news.
 func (l *link) Next(holds int64) (muster.LinkAnswer, error) {
-	return l.line.LinkNext(l.ctx, l.poll(holds, false))
+	ctx, cancel := context.WithCancel(l.ctx)
+	defer cancel()
+	woken := false
+	heard := make(chan struct{})
+	go func() {
+		defer close(heard)
+		select {
+		case <-l.watch.news:
+			woken = true
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	a, err := l.line.LinkNext(ctx, l.poll(holds, false))
+	cancel()
+	<-heard
+	if err != nil && woken && l.ctx.Err() == nil {
+		return muster.LinkAnswer{NextSeconds: 1}, nil
+	}
+	if err != nil {
+		l.told = digest{} // whoever answers next may know less
+	}
+	return a, err
 }
 
 func (l *link) poll(holds int64, busy bool) muster.LinkPoll {

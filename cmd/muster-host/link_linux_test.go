@@ -50,7 +50,8 @@ type linkPlane struct {
 	reports     []resource.Report
 	owned       []resource.Owned
 	profile     muster.Profile
-	asked       []string // path and how the caller proved who it is
+	health      [][]muster.PlacementHealth // each time that it was said
+	asked       []string                   // path and how the caller proved who it is
 	polls       []muster.LinkPoll
 	from        []string // path and connection
 	onOwned     func()   // when it is asked for the mirror
@@ -143,6 +144,8 @@ func (p *linkPlane) serve(w http.ResponseWriter, r *http.Request) {
 			p.onOwned()
 		}
 		json.NewEncoder(w).Encode(ownedList{p.owned})
+	case "PUT /v1/link/health":
+		p.health = append(p.health, take[struct{ Health []muster.PlacementHealth }](r).Health)
 	case "PUT /v1/link/profile":
 		p.profile = take[muster.Profile](r)
 	case "POST /v1/agent/refresh":

@@ -409,6 +409,39 @@ adopted, and what it found as declared. Nothing else on the machine is touched.`
 	}
 }
 
+func (a *app) nodeHealth() *cobra.Command {
+	return &cobra.Command{
+		Use:   "health NODE",
+		Short: "Show what the host of a node sees of the placements there",
+		Long: `Show what the host of a node sees of the placements there whose modules have a
+health check. It looks on the machine itself, every ten seconds, and says what has
+changed: one that was up is down once it was found so three times in a row.`,
+		Example:           `  muster node health 8CX2P53`,
+		Args:              names("NODE"),
+		ValidArgsFunction: a.completeWith(machineWords),
+		RunE: on(a, node, func(c *cobra.Command, f fleet, n muster.Node) error {
+			h, err := f.NodeHealth(c.Context(), n.ID)
+			if err != nil {
+				return err
+			}
+			return a.show(h, func(w io.Writer) {
+				if h.Unable != "" {
+					fmt.Fprintf(a.stderr, "nothing is known of health on %s: %s\n", h.NodeID, h.Unable)
+				}
+				if len(h.Placements) == 0 {
+					fmt.Fprintf(a.stderr, "the host of %s has said nothing of the health of placements\n", h.NodeID)
+					return
+				}
+				rows := make([][]string, len(h.Placements))
+				for i, p := range h.Placements {
+					rows[i] = []string{said(p.ID), yesNo(p.Healthy), yesNo(p.CaughtUp), a.ago(&p.Since), dash(said(p.Reason))}
+				}
+				grid(w, []string{"PLACEMENT", "HEALTHY", "CAUGHT UP", "SINCE", "WHY NOT"}, rows)
+			})
+		}),
+	}
+}
+
 func (a *app) nodeProfile() *cobra.Command {
 	return &cobra.Command{
 		Use:               "profile NODE",

@@ -132,6 +132,16 @@ func (m *memory) NodeOwned(_ context.Context, id string) (muster.NodeOwned, erro
 	}}, nil
 }
 
+func (m *memory) NodeHealth(_ context.Context, id string) (muster.NodeHealth, error) {
+	if _, err := m.node(id); err != nil {
+		return muster.NodeHealth{}, err
+	}
+	return muster.NodeHealth{NodeID: id, SaidAt: noon, Placements: []muster.PlacementHealth{
+		{ID: "p1", Healthy: true, CaughtUp: true, Since: noon.Add(-time.Hour)},
+		{ID: "p2", Since: noon, Reason: "nothing answers at port 5432"},
+	}}, nil
+}
+
 func (m *memory) NodeProfile(_ context.Context, id string) (muster.NodeProfile, error) {
 	if _, err := m.node(id); err != nil {
 		return muster.NodeProfile{}, err
