@@ -107,7 +107,9 @@ const (
 	ActClaim               Action = "claim"           // to make, renew and release a claim of one's own
 	ActClaimBreak          Action = "claim_break"     // another's
 	ActProviderManage      Action = "provider_manage"
-	ActLink                Action = "link" // a node's own
+	ActPlanRead            Action = "plan_read"   // modules, blueprints, placements
+	ActPlanChange          Action = "plan_change" // modules, the target, whether there is planning
+	ActLink                Action = "link"        // a node's own
 	ActLinkCertificate     Action = "link_certificate"
 )
 
@@ -158,6 +160,8 @@ var access = map[Action]struct {
 	ActClaim:               {roles: []Role{Admin}, scopes: []Scope{ScopeFull}},
 	ActClaimBreak:          {roles: []Role{Admin}},
 	ActProviderManage:      {roles: []Role{Admin}},
+	ActPlanRead:            {roles: []Role{Admin, Viewer}, scopes: []Scope{ScopeFull, ScopeReadOnly}},
+	ActPlanChange:          {roles: []Role{Admin}, scopes: []Scope{ScopeFull}},
 	ActLink:                {node: true},
 	ActLinkCertificate:     {scopes: []Scope{ScopeAgent}, node: true, lapsed: true},
 }

@@ -67,6 +67,7 @@ type Fleet interface {
 	Grants
 	Labelling
 	Claims
+	Planning
 
 	Booters(ctx context.Context) ([]BooterStatus, error)
 	// RemoveBooter forgets a booter that is gone for good, and the bus sessions

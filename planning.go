@@ -1,10 +1,88 @@
 package muster
 
 import (
+	"context"
 	"time"
 
 	"muster.internal/module"
 )
+
+// Planning is what a fleet shall be: modules, the blueprints that planners make of
+// them, and the one that is the target.
+type Planning interface {
+	// AddModule keeps a version of a module, and has the planner want it.
+	AddModule(ctx context.Context, n NewModule) (ModuleVersion, error)
+	// Modules are the newest version of each, or the one that is wanted; Module is
+	// every version of one, the newest first, with its document.
+	Modules(ctx context.Context) ([]ModuleVersion, error)
+	Module(ctx context.Context, name string) ([]ModuleVersion, error)
+	// WantModule has the planner want a version that is kept, and no other.
+	WantModule(ctx context.Context, name string, version int64) (ModuleVersion, error)
+	// RemoveModule has the planner want none: its placements leave. Its versions
+	// are kept.
+	RemoveModule(ctx context.Context, name string) error
+
+	// Blueprints are those that were the target, the newest first; with a number,
+	// those before it.
+	Blueprints(ctx context.Context, before int64, limit int) ([]BlueprintEntry, error)
+	// Blueprint is one by its number or id, or "target".
+	Blueprint(ctx context.Context, ref string) (BlueprintDetail, error)
+	// BlueprintDiff is what differs between two; from empty is the parent of to.
+	BlueprintDiff(ctx context.Context, from, to string) (BlueprintDiff, error)
+	Target(ctx context.Context) (BlueprintTarget, error)
+	// SetTarget makes what an older blueprint says the target again, as a child
+	// of the target: hosts refuse generations that are older than what they hold.
+	// It takes that planning is stopped, which would go on from what is wanted.
+	SetTarget(ctx context.Context, n NewTarget) (BlueprintEntry, error)
+	// SetPlanning allows planning, or stops it for a reason. What the target says
+	// goes on being made true.
+	SetPlanning(ctx context.Context, c PlanningChange) (BlueprintTarget, error)
+	// PruneBlueprints forgets all but the target and some of its ancestors.
+	PruneBlueprints(ctx context.Context, p BlueprintPrune) (BlueprintsPruned, error)
+
+	Placements(ctx context.Context, f PlacementFilter) ([]PlacementRecord, error)
+	Placement(ctx context.Context, id string) (PlacementDetail, error)
+	// HandOver lets blueprints say what a node is to be, which people did until
+	// now.
+	HandOver(ctx context.Context, nodeID string) (Node, error)
+}
+
+// A NewModule is a version of a module. Without a number it becomes the next
+// one, or is the newest if that says the same.
+type NewModule struct {
+	Module   module.Module
+	Unwanted bool // only keep it
+}
+
+// A NewTarget names the blueprint whose content is to be the target again.
+type NewTarget struct {
+	Blueprint string `json:"blueprint"` // number or id
+	Reason    string `json:"reason"`
+}
+
+// A PlanningChange allows or stops planning. Whoever stops it says why.
+type PlanningChange struct {
+	Planning bool   `json:"planning"`
+	Reason   string `json:"reason,omitempty"`
+}
+
+// A BlueprintPrune says how many ancestors of the target are kept.
+type BlueprintPrune struct {
+	Keep int64 `json:"keep"`
+}
+
+// BlueprintsPruned says how many blueprints were forgotten.
+type BlueprintsPruned struct {
+	Forgotten int64 `json:"forgotten"`
+}
+
+// A PlacementDetail is a placement with what the target says of it.
+type PlacementDetail struct {
+	PlacementRecord
+	Hostname string `json:"hostname,omitempty"`
+	// Target is absent once the target does not know it any more.
+	Target *BlueprintPlacement `json:"target,omitempty"`
+}
 
 // A ModuleVersion is one version of a module. What it says never changes.
 type ModuleVersion struct {

@@ -14,27 +14,27 @@ type keyID struct {
 	ID string `path:"id" maxLength:"64"`
 }
 
-type health struct {
+type healthAnswer struct {
 	Status string `json:"status"`
 }
 
 func (a *API) aboutItself() {
 	open := may(muster.ActHealth)
 	add(a, op{method: get, path: "/healthz", id: "healthz", summary: "Tell that the process lives", acts: open},
-		func(context.Context, Session, *nothing) (health, error) { return health{"ok"}, nil })
+		func(context.Context, Session, *nothing) (healthAnswer, error) { return healthAnswer{"ok"}, nil })
 	add(a, op{method: get, path: "/readyz", id: "readyz", summary: "Tell whether requests can be answered", acts: open},
-		func(ctx context.Context, _ Session, _ *nothing) (health, error) {
+		func(ctx context.Context, _ Session, _ *nothing) (healthAnswer, error) {
 			if a.drain.Err() != nil {
-				return health{}, (*muster.Problem)(unavailable("muster is shutting down"))
+				return healthAnswer{}, (*muster.Problem)(unavailable("muster is shutting down"))
 			}
 			if err := a.svc.Ready(ctx); err != nil {
 				a.log.Warn("not ready", "error", err)
 				if p := new(muster.Problem); errors.As(err, &p) && p.Code == muster.CodeUnavailable {
-					return health{}, p // whose words are for everybody
+					return healthAnswer{}, p // whose words are for everybody
 				}
-				return health{}, (*muster.Problem)(unavailable("the store cannot be reached"))
+				return healthAnswer{}, (*muster.Problem)(unavailable("the store cannot be reached"))
 			}
-			return health{"ok"}, nil
+			return healthAnswer{"ok"}, nil
 		})
 	stream(a, op{method: get, path: "/openapi.json", id: "openapi", summary: "This document", acts: open},
 		func(context.Context, Session, *nothing) (func(huma.Context), error) {

@@ -126,6 +126,7 @@ func New(svc Service, o Options) *API {
 	a.grants()
 	a.labels()
 	a.claims()
+	a.planning()
 	a.link()
 	a.progress()
 	a.spec = a.document()

@@ -20,6 +20,8 @@ import (
 	"muster.internal"
 	"muster.internal/api"
 	"muster.internal/client"
+	"muster.internal/module"
+	"muster.internal/resource"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -262,6 +264,33 @@ var questions = []question{
 	q2("RotateKey", "admin", everything.RotateKey),
 	q2("ChangeOperator", "admin", everything.ChangeOperator),
 	q1("RemoveOperator", "admin", none(everything.RemoveOperator)),
+	q0("AddModule", "key-full", func(e everything, c context.Context) (muster.ModuleVersion, error) {
+		m := fullOf[module.Module]()
+		return e.AddModule(c, muster.NewModule{Module: m, Unwanted: true})
+	}),
+	q0("AddModule small", "admin", func(e everything, c context.Context) (muster.ModuleVersion, error) {
+		return e.AddModule(c, muster.NewModule{Module: module.Module{Name: "m", Place: module.Rule{EachNode: true}, Resources: []resource.Resource{}}})
+	}),
+	q0("Modules", "viewer", everything.Modules),
+	q1("Module", "viewer", everything.Module),
+	q2("WantModule", "admin", everything.WantModule),
+	q1("RemoveModule", "admin", none(everything.RemoveModule)),
+	q0("Blueprints", "viewer", func(e everything, c context.Context) ([]muster.BlueprintEntry, error) { return e.Blueprints(c, 7, 5) }),
+	q0("Blueprints bare", "viewer", func(e everything, c context.Context) ([]muster.BlueprintEntry, error) { return e.Blueprints(c, 0, 0) }),
+	q1("Blueprint", "viewer", everything.Blueprint),
+	q2("BlueprintDiff", "viewer", everything.BlueprintDiff),
+	q0("BlueprintDiff bare", "viewer", func(e everything, c context.Context) (muster.BlueprintDiff, error) {
+		return e.BlueprintDiff(c, "", "target")
+	}),
+	q0("Target", "viewer", everything.Target),
+	q1("SetTarget", "admin", everything.SetTarget),
+	q1("SetPlanning", "admin", everything.SetPlanning),
+	q1("PruneBlueprints", "admin", everything.PruneBlueprints),
+	q0("Placements", "viewer", func(e everything, c context.Context) ([]muster.PlacementRecord, error) {
+		return e.Placements(c, muster.PlacementFilter{Node: "n", Module: "m", State: muster.PlacementAny, After: "a", Limit: 9})
+	}),
+	q1("Placement", "viewer", everything.Placement),
+	q1("HandOver", "admin", everything.HandOver),
 	q2("LabelNode", "key-full", everything.LabelNode),
 	q2("LabelDisk", "key-full", everything.LabelDisk),
 	q2("SetReservoir", "key-full", everything.SetReservoir),

@@ -22,7 +22,7 @@ import (
 // A Module is one version of it. What a version means never changes.
 type Module struct {
 	Name    string `json:"module"`
-	Version int64  `json:"version"`
+	Version int64  `json:"version,omitempty"`
 	// Base modules are part of being a node: they come first, while the node is
 	// still initializing, and the node serves only once they are up.
 	Base  bool     `json:"base,omitempty"`

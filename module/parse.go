@@ -23,13 +23,39 @@ func Parse(source string, text []byte) (Module, error) {
 	if err != nil {
 		return Module{}, fmt.Errorf("%s: %w", source, err)
 	}
-	if errs := m.Check(); len(errs) > 0 {
-		for i, err := range errs {
-			errs[i] = fmt.Errorf("%s: %w", source, err)
-		}
-		return Module{}, errors.Join(errs...)
+	if err := m.checked(source); err != nil {
+		return Module{}, err
 	}
 	return m, nil
+}
+
+// ParseDraft is Parse of a module that need not say its version: whoever keeps
+// versions gives it the next one.
+func ParseDraft(source string, text []byte) (Module, error) {
+	m, err := decode(text)
+	if err != nil {
+		return Module{}, fmt.Errorf("%s: %w", source, err)
+	}
+	draft := m.Version == 0
+	if draft {
+		m.Version = 1
+	}
+	if err := m.checked(source); err != nil {
+		return Module{}, err
+	}
+	if draft {
+		m.Version = 0
+	}
+	return m, nil
+}
+
+// checked is all that is wrong, as one error.
+func (m *Module) checked(source string) error {
+	errs := m.Check()
+	for i, err := range errs {
+		errs[i] = fmt.Errorf("%s: %w", source, err)
+	}
+	return errors.Join(errs...)
 }
 
 func decode(text []byte) (m Module, err error) {

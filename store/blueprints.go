@@ -23,8 +23,9 @@ var (
 INSERT INTO blueprints (number, blueprint_id, parent_id, made_at, made_by, why, changes, document, report) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`)
 	oldBlueprints = define("blueprints/forget", `DELETE FROM blueprints WHERE number < $1`)
 	// Whoever set the target first wins: the parent must be it still.
-	setTarget   = define("blueprints/set-target", `UPDATE blueprint_target SET number = $1, blueprint_id = $2, seq = $3 WHERE id = 1 AND number = $4 AND blueprint_id = $5`)
-	setPlanning = define("blueprints/planning", `UPDATE blueprint_target SET planning = $1, set_at = $2, set_by = $3, reason = $4 WHERE id = 1`)
+	setTarget         = define("blueprints/set-target", `UPDATE blueprint_target SET number = $1, blueprint_id = $2, seq = $3 WHERE id = 1 AND number = $4 AND blueprint_id = $5`)
+	newestGenerations = define("declarations/generations", `SELECT node_id, max(generation) FROM declarations GROUP BY node_id`)
+	setPlanning       = define("blueprints/planning", `UPDATE blueprint_target SET planning = $1, set_at = $2, set_by = $3, reason = $4 WHERE id = 1`)
 )
 
 // How the audit calls what happens to blueprints.
@@ -47,6 +48,9 @@ func findTarget(from source) (t muster.BlueprintTarget, err error) {
 	return t, err
 }
 
+// NewBlueprintID is the id of a blueprint that is about to be made.
+func (s *Store) NewBlueprintID(now time.Time) (string, error) { return s.newUUID(now.UnixMilli()) }
+
 // SetTarget makes the target's child the target, and the placements and moves
 // what it says, in one transaction. It is refused with a conflict whose state is
 // the target's id when the parent is not the target any more, when planning was
@@ -55,6 +59,12 @@ func findTarget(from source) (t muster.BlueprintTarget, err error) {
 // afterwards.
 func (s *Store) SetTarget(ctx context.Context, now time.Time, by muster.Caller, b *muster.Blueprint, report muster.PlanReport) (e muster.BlueprintEntry, err error) {
 	return s.setTarget(ctx, now, by, b, report, false)
+}
+
+// SetTargetByHand is SetTarget while planning is stopped: of what an operator
+// made of an older blueprint.
+func (s *Store) SetTargetByHand(ctx context.Context, now time.Time, by muster.Caller, b *muster.Blueprint, report muster.PlanReport) (e muster.BlueprintEntry, err error) {
+	return s.setTarget(ctx, now, by, b, report, true)
 }
 
 func (s *Store) setTarget(ctx context.Context, now time.Time, by muster.Caller, b *muster.Blueprint, report muster.PlanReport, byHand bool) (e muster.BlueprintEntry, err error) {
@@ -87,10 +97,8 @@ func (s *Store) setTarget(ctx context.Context, now time.Time, by muster.Caller, 
 		if was.ID != b.Parent {
 			return stale(b, was)
 		}
-		if !was.Planning && !byHand {
-			p := muster.Problemf(muster.CodeConflict, "planning was stopped by %s: %s; the target stays %s", was.SetBy, was.Reason, named(was))
-			p.State = was.ID
-			return p
+		if err := mayFollow(was, byHand); err != nil {
+			return err
 		}
 		e = muster.BlueprintEntry{Number: was.Number + 1, ID: b.ID, Parent: b.Parent, MadeAt: b.MadeAt, MadeBy: by.String(), Why: b.Why, Changes: int64(len(report.Done)), Target: true}
 		if _, err := t.exec(addBlueprint, e.Number, e.ID, e.Parent, micro(e.MadeAt), e.MadeBy, e.Why, e.Changes, document, said); err != nil {
@@ -109,6 +117,19 @@ func (s *Store) setTarget(ctx context.Context, now time.Time, by muster.Caller, 
 		s.target.Store(b)
 	}
 	return e, err
+}
+
+// mayFollow: either planners set the target or people do.
+func mayFollow(was muster.BlueprintTarget, byHand bool) error {
+	if was.Planning != byHand {
+		return nil
+	}
+	p := muster.Problemf(muster.CodeConflict, "planning was stopped by %s: %s; the target stays %s", was.SetBy, was.Reason, named(was))
+	if byHand {
+		p = muster.Problemf(muster.CodeConflict, "planning goes on, and the next plan would make of the fleet what is wanted again: stop it first (muster blueprint disable --reason WHY), or want other modules (muster module wanted)")
+	}
+	p.State = was.ID
+	return p
 }
 
 func named(t muster.BlueprintTarget) string {
@@ -255,6 +276,21 @@ func (s *Store) SetPlanning(ctx context.Context, now time.Time, by muster.Caller
 		return err
 	})
 	return is, err
+}
+
+// Generations are the newest that each node was declared, by whomever.
+func (s *Store) Generations(ctx context.Context) (all map[string]int64, err error) {
+	err = s.read(ctx, "reading generations", func(r *reading) error {
+		all = map[string]int64{}
+		return r.each(newestGenerations, nil, func(scan func(...any) error) error {
+			var id string
+			var n int64
+			err := scan(&id, &n)
+			all[id] = n
+			return err
+		})
+	})
+	return all, err
 }
 
 // PruneBlueprints forgets all but the target and the newest of its ancestors,

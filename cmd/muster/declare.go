@@ -27,7 +27,9 @@ it was away. What is declared no longer is taken back, if the host made it.
 
 The difference to what stands is shown first; with --dry-run, that is all. What
 is secret is compared and shown by its hash. Declaring what stands already
-changes nothing. Actions, and files with a source, are refused: they come to a
+changes nothing. A node that is declared so is left alone by the planner until
+"muster node hand-over"; one on which modules are placed is told by the blueprint,
+and refuses. Actions, and files with a source, are refused: they come to a
 machine with a bundle, or with a file and "muster-host apply".`,
 		Example: `  muster node declare 8CX2P53 web.yaml --dry-run
   muster node declare 8CX2P53 web.yaml`,

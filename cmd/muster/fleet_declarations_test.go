@@ -10,9 +10,14 @@ import (
 )
 
 func (m *memory) Declare(_ context.Context, id string, d resource.Declaration) (muster.NodeDeclaration, error) {
-	if _, err := m.node(id); err != nil {
+	node, err := m.node(id)
+	if err != nil {
 		return muster.NodeDeclaration{}, err
 	}
+	if ps, _ := m.Placements(context.Background(), muster.PlacementFilter{Node: id}); len(ps) > 0 {
+		return muster.NodeDeclaration{}, muster.Problemf(muster.CodeConflict, "node %s has %d placements: pin a module to it", id, len(ps))
+	}
+	node.ByHand = true
 	if err := d.CheckRemote(); err != nil {
 		return muster.NodeDeclaration{}, muster.Invalid("resources", "%v", err)
 	}

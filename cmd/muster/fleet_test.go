@@ -55,6 +55,8 @@ type memory struct {
 	newcomer string
 	shared   []muster.SharedIdentity
 
+	plan fleetPlan
+
 	diskLabels  map[string]string // of the node's disk
 	machineNote string            // on the known machine
 	foreign     bool              // something runs on the node that is not muster's
@@ -75,6 +77,7 @@ type memory struct {
 func usual() *memory {
 	seen := noon.Add(-42 * time.Second)
 	m := &memory{
+		plan: fleetPlan{target: muster.BlueprintTarget{Planning: true}},
 		told: map[string]muster.NodeDeclaration{},
 		regs: map[string]*muster.Registration{}, codes: map[string]string{"K7P2QX": uuidClaf},
 		recs: map[string]*muster.BootRecord{}, blobs: map[string][]byte{}, policy: muster.DefaultBootPolicy(),

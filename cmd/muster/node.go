@@ -19,7 +19,7 @@ func (a *app) nodeCmd() *cobra.Command {
 its state what is true. A node is named by its id, or by its machine: serial
 number, host name, MAC address, UUID.`,
 		a.nodeLs(), a.nodeShow(), a.nodeLabel(), a.nodeReservoir(), a.nodeNote(), a.nodeTicket(),
-		a.nodeDeclare(), a.nodeDeclaration(), a.nodeReport(), a.nodeBriefing(), a.nodeOwned(), a.nodeHealth(), a.nodeResolve(), a.nodeGrant(), a.nodeGrants(), a.nodeRevoke(), a.nodeProfile(),
+		a.nodeDeclare(), a.nodeHandOver(), a.nodeDeclaration(), a.nodeReport(), a.nodeBriefing(), a.nodeOwned(), a.nodeHealth(), a.nodeResolve(), a.nodeGrant(), a.nodeGrants(), a.nodeRevoke(), a.nodeProfile(),
 		a.nodeRaise("no-provision", "Place nothing new on a node", "Place nothing new on a node. What runs there is left alone. Resume takes it back.", "gets nothing new", ""),
 		a.nodeRaise("quiesce", "Move away what can move, stop the rest, for a while", "Move away what can move and stop the rest, for work on the machine. Resume takes it back.", "is to be quiet", ""),
 		a.nodeRaise("resume", "Take a node back into service", "Take back no-provision, quiesce, or a graceful removal that is not finished.", "is to serve", ""),

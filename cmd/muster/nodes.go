@@ -57,12 +57,15 @@ func (a *app) nodeShow() *cobra.Command {
 }
 
 func (a *app) drawNode(w io.Writer, d muster.NodeDetail) {
-	holds, version := "", ""
+	holds, version, told := "", "", ""
+	if d.ByHand {
+		told = `by hand; nothing is placed on it before "muster node hand-over"`
+	}
 	if d.Link != nil {
 		holds, version = fmt.Sprintf("generation %d", d.Link.Holds), said(d.Link.Version)
 	}
 	a.fields(w, "node", d.ID, "machine", d.ServerUUID, "host", said(d.Hostname), "serial", said(d.Serial),
-		"policy", said(string(d.Policy)), "state", said(string(d.State)), "made", a.ago(&d.CreatedAt), "seen", a.ago(d.LastSeen), "link", a.linked(d.Link), "holds", holds, "version", version,
+		"policy", said(string(d.Policy)), "state", said(string(d.State)), "made", a.ago(&d.CreatedAt), "seen", a.ago(d.LastSeen), "link", a.linked(d.Link), "holds", holds, "version", version, "declared", told,
 		"labels", said(labelText(d.Labels)), "holds back", capacity(d.Reservoir), "note", said(d.Note))
 	for _, o := range d.Orders {
 		told := "and was not told yet"
