@@ -78,7 +78,7 @@ type Claim struct {
 }
 
 // Live tells whether something waits for it.
-func (c *Claim) Live() bool { return c.State != ClaimReleased }
+func (c Claim) Live() bool { return c.State != ClaimReleased }
 
 // A NewClaim names a node or a disk. A holder has one claim on each.
 type NewClaim struct {

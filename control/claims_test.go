@@ -2,6 +2,9 @@ package control_test
 
 import (
 	"context"
+	"os"
+	"regexp"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -52,4 +55,38 @@ func TestClaimAcrossControlPlanes(t *testing.T) {
 	}
 	_, err = p.full.RenewClaim(ctx, c.ID, muster.ClaimRenewal{})
 	p.refused(err, muster.CodeConflict)
+}
+
+// TestClaimsPage: what the page tells schedulers to ask is answered.
+func TestClaimsPage(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/claims.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPlace(t, "")
+	p.content()
+	m := p.bare(1)
+	m.sighted()
+	p.ok(m.complete(m.opened(m.approved().Epoch)))
+	k := must(p, func(ctx context.Context) (muster.CreatedKey, error) {
+		return p.admin.CreateKey(ctx, muster.NewKey{Scope: muster.ScopeFull})
+	})
+	node, claim := must(p, p.admin.Nodes)[0].ID, "none yet"
+	examples := regexp.MustCompile("(?s)```http\n(\\S+) (\\S+)\n(.*?)```").FindAllStringSubmatch(string(page), -1)
+	if len(examples) != 5 {
+		t.Errorf("%d examples", len(examples))
+	}
+	for _, e := range examples {
+		in := strings.NewReplacer("NODE", node, "CLAIM", claim)
+		if code, problem := p.raw(e[1], in.Replace(e[2]), k.Secret, in.Replace(e[3])); code >= 300 {
+			t.Errorf("%s %s: %d %+v", e[1], e[2], code, problem)
+		}
+		for _, c := range must(p, func(ctx context.Context) ([]muster.Claim, error) { return p.admin.Claims(ctx, muster.ClaimFilter{}) }) {
+			claim = c.ID
+		}
+	}
+	if c := must(p, func(ctx context.Context) (muster.Claim, error) { return p.admin.Claim(ctx, claim, muster.ClaimWait{}) }); c.Ended != muster.ClaimGivenUp {
+		t.Errorf("%+v", c)
+	}
 }

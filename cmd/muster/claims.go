@@ -23,7 +23,7 @@ A claim holds for ten minutes, or as long as its maker says, a day at most, and
 is renewed. Whoever made it, an operator or a key of scope full, renews and
 releases it. One that is not renewed expires by itself, but never within a lease's
 time of a restart of the control plane. An operator can break another's claim.`,
-		a.claimLs(), a.claimShow(), a.claimAdd(), a.claimRenew(), a.claimRelease(), a.claimBreak())
+		a.claimLs(), a.claimShow(), a.claimAdd(), a.claimRenew(), a.claimRelease(), a.claimBreak(), a.claimKubernetes())
 }
 
 // claimed is what a claim is on, in words.
