@@ -72,30 +72,27 @@ func sameWord(a, b muster.BlueprintPlacement) bool {
 func (r *reviver) node(was, n *muster.BlueprintNode) {
 	title := cmp.Or(n.Hostname, n.ID)
 	next := r.next(n)
-	now := map[string]*muster.BlueprintPlacement{}
-	for i := range n.Placements {
-		now[n.Placements[i].ID] = &n.Placements[i]
-	}
 	var all []muster.BlueprintPlacement
 	back := map[string]bool{}
 	for _, p := range told(was) {
-		cur := now[p.ID]
+		now := twin(n, &p)
+		if now != nil {
+			p.ID, p.Name = now.ID, now.Name
+		}
 		back[p.ID] = true
-		if cur != nil && (cur.Declared() || cur.Held) && sameWord(p, *cur) {
-			all = append(all, *cur)
+		if now != nil && (now.Declared() || now.Held) && sameWord(p, *now) {
+			all = append(all, *now)
 			continue
 		}
-		p.AsOf, p.Ready, p.Replaces, p.Since = 0, false, "", next
-		switch {
-		case p.Held:
-			p.State, p.Since = muster.PlacementReserved, 0
-			if cur != nil && cur.Declared() {
-				p.Since, p.AsOf = cur.Since, next
+		p.State, p.AsOf, p.Ready, p.Replaces, p.Since = muster.PlacementReserved, 0, false, "", next
+		if now != nil && now.Declared() {
+			if p.Held {
+				p.Since, p.AsOf = now.Since, next
+			} else {
+				p.State = now.State
 			}
-		case cur != nil && cur.Declared():
-			p.State = cur.State
-		default:
-			p.State = muster.PlacementReserved
+		} else if p.Held {
+			p.Since = 0
 		}
 		r.did(n, &p, "%s on %s is as it was: version %d", p.Name, title, p.Version)
 		all = append(all, p)
@@ -114,6 +111,21 @@ func (r *reviver) node(was, n *muster.BlueprintNode) {
 		all = append(all, p)
 	}
 	n.Placements, n.Drawn = all, max(n.Drawn, was.Drawn)
+}
+
+// twin is what a placement is on its node now: itself, or, of what is there once
+// for the node or a disk, the one that came in its stead.
+func twin(n *muster.BlueprintNode, p *muster.BlueprintPlacement) (found *muster.BlueprintPlacement) {
+	for i := range n.Placements {
+		now := &n.Placements[i]
+		switch {
+		case now.ID == p.ID:
+			return now
+		case p.Kind != muster.PlacementService && now.Module == p.Module && now.Disk == p.Disk && (now.Declared() || now.Held):
+			found = now
+		}
+	}
+	return found
 }
 
 // next is the generation in which a node hears of all that changes.
