@@ -121,6 +121,9 @@ func TestClaimsOfDisks(t *testing.T) {
 		if c.NodeID != node || c.DiskID != disk {
 			t.Errorf("%+v", c)
 		}
+		if all := must[[]muster.NodeDisk](t)(s.Disks(ctx)); len(all) == 0 || all[0].ID != disk || len(all[0].Claims) != 1 || all[0].Claims[0].ID != c.ID {
+			t.Errorf("%+v", all)
+		}
 		d := must[muster.NodeDisk](t)(s.RaiseDisk(ctx, start, ada, disk, lifecycle.RemoveDisk, nil))
 		if len(d.Claims) != 1 || d.Claims[0].State != muster.ClaimDraining {
 			t.Errorf("%+v", d)

@@ -138,10 +138,19 @@ func (s *Store) NoteMachine(ctx context.Context, now time.Time, by muster.Caller
 
 // Disks lists all that the fleet holds or held, by node.
 func (s *Store) Disks(ctx context.Context) (ds []muster.NodeDisk, err error) {
-	err = s.read(ctx, "listing disks", func(r *reading) error {
+	err = s.snapshot(ctx, "listing disks", func(r *reading) error {
 		ds = []muster.NodeDisk{}
+		live, err := findClaims(r, claimsLive)
+		if err != nil {
+			return err
+		}
+		on := map[string][]muster.Claim{}
+		for _, c := range live {
+			on[c.DiskID] = append(on[c.DiskID], c)
+		}
 		return r.each(disksAll, nil, func(scan func(...any) error) error {
 			d, err := scanNodeDisk(scan)
+			d.Claims = on[d.ID]
 			ds = append(ds, d)
 			return err
 		})

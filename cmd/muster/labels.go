@@ -327,4 +327,7 @@ func (a *app) drawFleetDisks(w io.Writer, ds []muster.NodeDisk) {
 		rows[i] = []string{d.ID, d.NodeID, dash(d.Disk.Path), dash(d.Disk.Serial), size(d.Disk.Size), inPool(d), said(string(d.Policy)), said(string(d.State)), dash(labelText(d.Labels))}
 	}
 	grid(w, []string{"DISK", "NODE", "PATH", "SERIAL", "SIZE", "POOL", "POLICY", "STATE", "LABELS"}, rows)
+	for _, d := range ds {
+		a.drawClaims(w, d.Claims)
+	}
 }
