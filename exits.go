@@ -58,6 +58,9 @@ type NodeDisk struct {
 	Member bool              `json:"pool_member,omitempty"`
 	Labels map[string]string `json:"labels,omitempty"`
 	Claims []Claim           `json:"claims,omitempty"` // on this disk
+	// MissingSince is set while its node's host does not see it. It may be put
+	// back: that changes neither policy nor state.
+	MissingSince *time.Time `json:"missing_since,omitempty"`
 }
 
 // PlacementKind tells what a node brings with itself from what was put there.

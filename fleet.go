@@ -68,6 +68,7 @@ type Fleet interface {
 	Labelling
 	Claims
 	Planning
+	Inventories
 
 	Booters(ctx context.Context) ([]BooterStatus, error)
 	// RemoveBooter forgets a booter that is gone for good, and the bus sessions

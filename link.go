@@ -24,6 +24,9 @@ type ForLink interface {
 	LinkReport(ctx context.Context, r resource.Report) error
 	// LinkProfile says what the machine is; the host says it when it has changed.
 	LinkProfile(ctx context.Context, p Profile) error
+	// LinkHardware says what the machine is made of; the host says it when it has
+	// changed.
+	LinkHardware(ctx context.Context, h Hardware) error
 	// SetLinkOwned mirrors the whole of what the host answers for, and LinkOwned
 	// gives the mirror back to a host that has lost its store.
 	SetLinkOwned(ctx context.Context, owned []resource.Owned) error

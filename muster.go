@@ -215,8 +215,18 @@ type BootPolicy struct {
 	// NodeConfig is written to the node.config of SmartOS machines, which their
 	// services evaluate at boot: datacenter_name, dns_domain, ntp_hosts, ….
 	NodeConfig map[string]string `json:"node_config,omitempty"`
-	Seq        int64             `json:"seq,omitempty"`
+	// AdoptDisks says what becomes of a disk that turns up in a node.
+	AdoptDisks DiskAdoption `json:"adopt_disks,omitempty"`
+	Seq        int64        `json:"seq,omitempty"`
 }
+
+// A DiskAdoption says who takes a disk into the fleet that turns up in a node.
+type DiskAdoption string
+
+const (
+	AdoptExplicit DiskAdoption = "explicit" // an operator, each
+	AdoptAuto     DiskAdoption = "auto"     // nobody need, if it is empty and never was adopted there
+)
 
 // DefaultBootPolicy is the policy of a new installation.
 func DefaultBootPolicy() BootPolicy {

@@ -127,6 +127,7 @@ func New(svc Service, o Options) *API {
 	a.labels()
 	a.claims()
 	a.planning()
+	a.inventories()
 	a.link()
 	a.progress()
 	a.spec = a.document()

@@ -452,3 +452,31 @@ func (s session) NoteMachine(_ ctx, id string, n muster.Note) (muster.Machine, e
 func (s session) Disks(ctx) ([]muster.NodeDisk, error) {
 	return answer[[]muster.NodeDisk](s.f, "Disks")
 }
+func (s session) LinkHardware(_ ctx, h muster.Hardware) error { return s.f.note("LinkHardware", h) }
+func (s session) NodeInventory(_ ctx, id string, n int64) (muster.Collection, error) {
+	return answer[muster.Collection](s.f, "NodeInventory", id, n)
+}
+func (s session) NodeInventories(_ ctx, id string) ([]muster.Collection, error) {
+	return answer[[]muster.Collection](s.f, "NodeInventories", id)
+}
+func (s session) DiffInventory(_ ctx, id string, from, to int64) (muster.HardwareDiff, error) {
+	return answer[muster.HardwareDiff](s.f, "DiffInventory", id, from, to)
+}
+func (s session) UnadoptedMachines(ctx) ([]muster.UnadoptedMachine, error) {
+	return answer[[]muster.UnadoptedMachine](s.f, "UnadoptedMachines")
+}
+func (s session) UnadoptedDisks(ctx) ([]muster.UnadoptedDisk, error) {
+	return answer[[]muster.UnadoptedDisk](s.f, "UnadoptedDisks")
+}
+func (s session) AdoptDisk(_ ctx, id string, a muster.AdoptDisk) (muster.AdoptedDisk, error) {
+	return answer[muster.AdoptedDisk](s.f, "AdoptDisk", id, a)
+}
+func (s session) FirmwareMinimums(ctx) ([]muster.FirmwareMinimum, error) {
+	return answer[[]muster.FirmwareMinimum](s.f, "FirmwareMinimums")
+}
+func (s session) SetFirmwareMinimum(_ ctx, m muster.FirmwareMinimum) (muster.FirmwareMinimum, error) {
+	return answer[muster.FirmwareMinimum](s.f, "SetFirmwareMinimum", m)
+}
+func (s session) RemoveFirmwareMinimum(_ ctx, vendor, part string) error {
+	return s.f.note("RemoveFirmwareMinimum", vendor, part)
+}

@@ -116,6 +116,10 @@ func (a *API) link() {
 		func(ctx context.Context, s Session, in *body[muster.Profile]) error {
 			return s.LinkProfile(ctx, in.Body)
 		})
+	do(a, op{method: put, path: "/v1/link/hardware", id: "link-hardware", summary: "Say what the machine is made of", acts: mine, lenient: true, limit: profileLimit},
+		func(ctx context.Context, s Session, in *body[muster.Hardware]) error {
+			return s.LinkHardware(ctx, in.Body)
+		})
 	do(a, op{method: put, path: "/v1/link/owned", id: "link-set-owned", summary: "Mirror what the host answers for, whole", acts: mine, lenient: true, limit: mirrorLimit},
 		func(ctx context.Context, s Session, in *body[ownedList]) error {
 			return s.SetLinkOwned(ctx, in.Body.Owned)

@@ -291,6 +291,20 @@ var questions = []question{
 	}),
 	q1("Placement", "viewer", everything.Placement),
 	q1("HandOver", "admin", everything.HandOver),
+	q1("LinkHardware", "node", none(everything.LinkHardware)),
+	q0("NodeInventory", "viewer", func(e everything, c context.Context) (muster.Collection, error) { return e.NodeInventory(c, "n", 4) }),
+	q1("NodeInventories", "viewer", everything.NodeInventories),
+	q0("DiffInventory", "viewer", func(e everything, c context.Context) (muster.HardwareDiff, error) {
+		return e.DiffInventory(c, "n", 3, 4)
+	}),
+	q0("UnadoptedMachines", "viewer", everything.UnadoptedMachines),
+	q0("UnadoptedDisks", "viewer", everything.UnadoptedDisks),
+	q2("AdoptDisk", "key-full", everything.AdoptDisk),
+	q0("FirmwareMinimums", "viewer", everything.FirmwareMinimums),
+	q1("SetFirmwareMinimum", "key-full", everything.SetFirmwareMinimum),
+	q0("RemoveFirmwareMinimum", "key-full", func(e everything, c context.Context) (any, error) {
+		return nil, e.RemoveFirmwareMinimum(c, "a vendor", "a/part")
+	}),
 	q2("LabelNode", "key-full", everything.LabelNode),
 	q2("LabelDisk", "key-full", everything.LabelDisk),
 	q2("SetReservoir", "key-full", everything.SetReservoir),

@@ -95,6 +95,10 @@ func (c *Client) LinkReport(ctx context.Context, r resource.Report) error {
 	return c.do(ctx, post(r, "/v1/link/report").byPair())
 }
 
+func (c *Client) LinkHardware(ctx context.Context, h muster.Hardware) error {
+	return c.do(ctx, put(h, "/v1/link/hardware"))
+}
+
 func (c *Client) LinkProfile(ctx context.Context, p muster.Profile) error {
 	return c.do(ctx, put(p, "/v1/link/profile").byPair())
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"muster.internal"
+	"muster.internal/inventory"
 	"muster.internal/resource"
 	"muster.internal/store"
 )
@@ -115,6 +116,13 @@ func (s session) LinkProfile(ctx context.Context, p muster.Profile) error {
 		return muster.Invalid("profile", "is not JSON")
 	}
 	return s.store.KeepProfile(ctx, s.now(), s.by, p)
+}
+
+func (s session) LinkHardware(ctx context.Context, h muster.Hardware) error {
+	if err := inventory.CheckHardware(h); err != nil {
+		return muster.Invalid("hardware", "%v", err)
+	}
+	return s.store.KeepHardware(ctx, s.now(), s.by, h)
 }
 
 func (s session) SetLinkOwned(ctx context.Context, owned []resource.Owned) error {

@@ -34,8 +34,9 @@ type Facts struct {
 	MACs         []string // of physical NICs, sorted
 	AdminMAC     string   // of the NIC it booted from, if known
 	AdminIP      string
-	Disks        []muster.Disk // with serial numbers only when our own host spoke
-	SetUp        bool          // it says it has been set up
+	Tags         map[string][]string // what a SmartOS machine calls its NICs, by MAC
+	Disks        []muster.Disk       // with serial numbers only when our own host spoke
+	SetUp        bool                // it says it has been set up
 
 	// What only our own host says.
 	PublicKey string // this boot's, base64
@@ -64,6 +65,7 @@ func Parse(b []byte) (Facts, error) {
 	}
 	nics := r.child("Network Interfaces")
 	f.MACs, f.AdminMAC = macs(&r, nics, tagOrDefault(r.text("Admin NIC Tag")))
+	f.Tags = tags(nics)
 	if mac, err := muster.ParseMAC(r.child("Boot Parameters").text("admin_nic")); err == nil {
 		f.AdminMAC = mac
 	}
@@ -116,6 +118,22 @@ func macs(r *reader, nics *reader, tag string) (all []string, admin string) {
 	}
 	slices.Sort(all)
 	return slices.Compact(all), admin
+}
+
+// tags are the names that a SmartOS machine gives to its NICs, by address.
+func tags(nics *reader) map[string][]string {
+	var all map[string][]string
+	for _, name := range slices.Sorted(maps.Keys(nics.object)) {
+		nic := nics.child(name)
+		mac, err := muster.ParseMAC(nic.text("MAC Address"))
+		if names := nic.texts("NIC Names"); err == nil && len(names) > 0 {
+			if all == nil {
+				all = map[string][]string{}
+			}
+			all[mac] = slices.Compact(slices.Sorted(slices.Values(append(all[mac], names...))))
+		}
+	}
+	return all
 }
 
 // scsiName is a SmartOS device name that has the disk's WWN in it.

@@ -75,6 +75,7 @@ func ours() inventory.Facts {
 	return inventory.Facts{
 		UUID: uuid, Hostname: "52-54-00-00-00-01", Manufacturer: "QEMU", Product: "Standard PC", Serial: "LAB-1", MemoryMiB: 512, CPUs: 2,
 		MACs: []string{"52:54:00:00:00:01", "52:54:00:00:00:02"}, AdminMAC: "52:54:00:00:00:01", AdminIP: "10.77.0.101",
+		Tags:      map[string][]string{"52:54:00:00:00:01": {"admin"}},
 		Disks:     []muster.Disk{{Path: "/dev/vdb", Serial: "d1", Size: 4 << 30, Transport: "virtio", Contents: []muster.Content{{Kind: "zpool", Name: "zones", GUID: "1", Stamp: uuid}}}},
 		PublicKey: "abc", Version: "1", Firmware: "uefi",
 	}

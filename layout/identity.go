@@ -113,3 +113,15 @@ func union(a, b []muster.Content) []muster.Content {
 func comparePaths(a, b string) int {
 	return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
 }
+
+// AtRest is a disk without what only uses it now.
+func AtRest(d muster.Disk) muster.Disk {
+	var kept []muster.Content
+	for _, c := range d.Contents {
+		if c.Kind != ContentMounted && c.Kind != ContentInUse {
+			kept = append(kept, c)
+		}
+	}
+	d.Contents = kept
+	return d
+}

@@ -104,17 +104,9 @@ func (m *Machine) Pools() ([]host.Pool, error) {
 // survey reads every disk, and looks into pools by the name of ours for their
 // stamps, which stand on the disks' contents then.
 func (m *Machine) survey() ([]muster.Disk, []host.Pool, error) {
-	disks, err := ReadDisks(m.Sys, m.Proc, m.Dev)
+	disks, err := m.look()
 	if err != nil {
 		return nil, nil, err
-	}
-	for i := range disks {
-		found, err := readContents(disks[i].Path, disks[i].Size)
-		if err != nil { // one bad disk must not hide the others
-			m.Log.Warn("a disk cannot be read", "disk", disks[i].Path, "which", disks[i].Describe(), "reason", err)
-			found = []muster.Content{{Kind: layout.ContentHidden, Name: reason(err)}}
-		}
-		disks[i].Contents = append(disks[i].Contents, found...)
 	}
 	m.found = disks
 	pools, err := m.poolsAmong(disks)
@@ -131,6 +123,23 @@ func (m *Machine) survey() ([]muster.Disk, []host.Pool, error) {
 		}
 	}
 	return disks, pools, nil
+}
+
+// look reads every disk, and what is on it, without opening a pool.
+func (m *Machine) look() ([]muster.Disk, error) {
+	disks, err := ReadDisks(m.Sys, m.Proc, m.Dev)
+	if err != nil {
+		return nil, err
+	}
+	for i := range disks {
+		found, err := readContents(disks[i].Path, disks[i].Size)
+		if err != nil { // one bad disk must not hide the others
+			m.Log.Warn("a disk cannot be read", "disk", disks[i].Path, "which", disks[i].Describe(), "reason", err)
+			found = []muster.Content{{Kind: layout.ContentHidden, Name: reason(err)}}
+		}
+		disks[i].Contents = append(disks[i].Contents, found...)
+	}
+	return disks, nil
 }
 
 // reason is an error without the path, which may differ at the next start.

@@ -254,7 +254,7 @@ func (t *tx) hear(m *machine, next lifecycle.State, a muster.Announcement, what 
 	if err := t.spell(m, a); err != nil {
 		return false, err
 	}
-	return r.SurveyedAt == nil, t.keepSysinfo(m.uuid, what.redacted)
+	return r.SurveyedAt == nil, t.keepSysinfo(m, what)
 }
 
 // rebind notes the session of a machine that came back in the middle of its
@@ -318,7 +318,10 @@ func (s *Store) Survey(ctx context.Context, now time.Time, by muster.Caller, ser
 		if err != nil {
 			return err
 		}
-		return t.save(m, next, seq)
+		if err := t.save(m, next, seq); err != nil {
+			return err
+		}
+		return t.surveyed(m, v.Disks)
 	})
 }
 

@@ -227,6 +227,10 @@ func fillMore(t testing.TB, s *Store) {
 	must[muster.NodeDetail](t)(s.ExpungeNode(ctx, start, ada, gone.NodeID, muster.Expunge{Confirm: gone.ServerUUID, Reason: "its board is broken"}))
 	node := must[muster.Registration](t)(s.Registration(ctx, boxNo(1).uuid)).NodeID
 	linkUp(t, s, node)
+	if err := s.KeepHardware(ctx, start, muster.Caller{NodeID: node}, plug(boxNo(1), own(boxNo(1))...)); err != nil {
+		t.Fatal(err)
+	}
+	must[muster.FirmwareMinimum](t)(s.SetFirmwareMinimum(ctx, start, ada, muster.FirmwareMinimum{Part: "Disk 9", Version: "1.1"}))
 	must[muster.Node](t)(s.LabelNode(ctx, start, ada, node, muster.LabelChange{Set: map[string]string{"rack": "r1"}}))
 	must[muster.Node](t)(s.HandOver(ctx, start, ada, node))
 	place(t, s, node, "p1", "service", "placed")

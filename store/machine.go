@@ -219,7 +219,7 @@ func (t *tx) saveRegistration(m *machine, next lifecycle.State, seq int64) error
 		if m.had == lifecycle.NoRegistration {
 			return nil
 		}
-		for _, q := range []*query{dropForeign, forgetKeys} {
+		for _, q := range []*query{dropForeign, forgetKeys, dropCollections, dropPlaces} {
 			if _, err := t.exec(q, m.uuid); err != nil {
 				return err
 			}

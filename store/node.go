@@ -1,10 +1,12 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"muster.internal"
 	"muster.internal/lifecycle"
@@ -23,9 +25,9 @@ INSERT INTO nodes (node_id, server_uuid, hostname, policy, state, created_at, la
 UPDATE nodes SET policy = $2, state = $3, hostname = $4, seq = $5 WHERE node_id = $1 AND policy = $6 AND state = $7`)
 
 	disksOfNode = define("disks/node", `
-SELECT disk_id, identity, policy, state FROM disks WHERE node_id = $1 ORDER BY created_at, disk_id`)
+SELECT disk_id, identity, policy, state, missing_since FROM disks WHERE node_id = $1 ORDER BY created_at, disk_id`)
 	addDisk = define("disks/add", `
-INSERT INTO disks (disk_id, node_id, identity, document, policy, state, created_at, seq) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`)
+INSERT INTO disks (disk_id, node_id, identity, document, policy, state, created_at, seq, member) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`)
 	setDisk = define("disks/set", `
 UPDATE disks SET policy = $2, state = $3, seq = $4 WHERE disk_id = $1 AND policy = $5 AND state = $6`)
 )
@@ -35,6 +37,9 @@ type disk struct {
 	id       string // empty: not adopted
 	identity string
 	planned  *muster.Disk
+	found    *muster.Disk // and is to be adopted now, under the id next
+	next     string
+	missing  *time.Time // since when it is not there
 	policy   muster.DiskPolicy
 	state    muster.DiskState
 }
@@ -73,9 +78,11 @@ func findDisks(from source, nodeID string, plan *muster.SetupPlan) ([]*disk, err
 	if nodeID != "" {
 		if err := from.each(disksOfNode, []any{nodeID}, func(scan func(...any) error) error {
 			d := new(disk)
-			if err := scan(&d.id, &d.identity, &d.policy, &d.state); err != nil {
+			var missing *int64
+			if err := scan(&d.id, &d.identity, &d.policy, &d.state, &missing); err != nil {
 				return err
 			}
+			d.missing = fromMicroPtr(missing)
 			if old := at[d.identity]; old != nil {
 				*old = *d // adopted again: the older one is history
 				return nil
@@ -147,19 +154,23 @@ func (t *tx) putDisks(m *machine, next lifecycle.State, seq int64) error {
 			told = true
 			continue
 		}
-		if d.planned == nil || m.node.ID == "" {
+		adopted := cmp.Or(d.found, d.planned)
+		if adopted == nil || m.node.ID == "" {
 			return fmt.Errorf("machine %s: a disk is to be adopted that no plan names, or without a node", m.reg.ServerUUID)
 		}
-		document, err := json.Marshal(d.planned)
+		document, err := json.Marshal(adopted)
 		if err != nil {
 			return err
 		}
-		id, err := t.s.newUUID(t.now.UnixMilli())
+		id := d.next
+		if id == "" {
+			id, err = t.s.newUUID(t.now.UnixMilli())
+		}
 		if err != nil {
 			return err
 		}
 		d.id, d.policy, d.state = id, to.Policy, to.State
-		if _, err := t.exec(addDisk, id, m.node.ID, d.identity, string(document), string(d.policy), string(d.state), micro(t.now), seq); err != nil {
+		if _, err := t.exec(addDisk, id, m.node.ID, d.identity, string(document), string(d.policy), string(d.state), micro(t.now), seq, d.found == nil); err != nil {
 			return err
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"muster.internal/lifecycle"
 )
 
-const diskColumns = `disk_id, node_id, document, policy, state, created_at, labels, member`
+const diskColumns = `disk_id, node_id, document, policy, state, created_at, labels, member, missing_since`
 
 var (
 	diskByID   = define("disks/get", `SELECT `+diskColumns+` FROM disks WHERE disk_id = $1`)
@@ -224,10 +224,14 @@ func diskOf(from source, diskID string) (d muster.NodeDisk, err error) {
 func scanNodeDisk(scan func(...any) error) (d muster.NodeDisk, err error) {
 	var document, labels string
 	var created int64
-	if err := scan(&d.ID, &d.NodeID, &document, &d.Policy, &d.State, &created, &labels, &d.Member); err != nil {
+	var missing *int64
+	if err := scan(&d.ID, &d.NodeID, &document, &d.Policy, &d.State, &created, &labels, &d.Member, &missing); err != nil {
 		return d, err
 	}
 	d.CreatedAt = fromMicro(created)
+	if d.State == muster.DiskInService {
+		d.MissingSince = fromMicroPtr(missing)
+	}
 	if err := errors.Join(json.Unmarshal([]byte(document), &d.Disk), json.Unmarshal([]byte(labels), &d.Labels)); err != nil {
 		return d, fmt.Errorf("disk %s: %w", d.ID, err)
 	}

@@ -15,7 +15,7 @@ import (
 // Everything else, and so all that a heartbeat, an announcement, a sighting or
 // a poll runs, must find its rows by an index.
 var mayScan = strings.Fields(`
-booters/followed booters/list disks/list enrolment-tokens/list images/kept keys/list links/list nodes/list
+booters/followed booters/list disks/list collections/now firmware/list enrolment-tokens/list images/kept keys/list links/list nodes/list
 operators/count operators/list operators/other-admins root-passwords/machines shared/list tombstones/list
 claims/all images/users registrations/other-by-mac machines/unknown providers/all modules/list declarations/generations
 clock/tokens clock/windows clock/windows-old traces/most

@@ -90,6 +90,13 @@ func checkPolicy(p *muster.BootPolicy) error {
 			return err
 		}
 	}
+	switch p.AdoptDisks {
+	case "":
+		p.AdoptDisks = muster.AdoptExplicit
+	case muster.AdoptExplicit, muster.AdoptAuto:
+	default:
+		return muster.Invalid("adopt_disks", "%.20q is neither %s nor %s", p.AdoptDisks, muster.AdoptExplicit, muster.AdoptAuto)
+	}
 	if key, err := boot.CheckNodeConfig(p.NodeConfig); err != nil {
 		return muster.Invalid(strings.TrimSuffix("node_config."+key, "."), "%v", err)
 	}

@@ -158,7 +158,7 @@ func (t *tx) register(uuid string, q muster.RegisterRequest, what said) (reply m
 	if err := t.save(m, next, seq); err != nil {
 		return reply, nil, err
 	}
-	if err := t.keepSysinfo(uuid, what.redacted); err != nil {
+	if err := t.keepSysinfo(m, what); err != nil {
 		return reply, nil, err
 	}
 	reply.ServerUUID, reply.State, reply.PollToken = uuid, r.State, token

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"muster.internal"
+	"muster.internal/inventory"
 	"muster.internal/lifecycle"
 )
 
@@ -249,12 +250,14 @@ func (t *tx) reset(m *machine) error {
 }
 
 // keepSysinfo keeps what a machine says of itself, with secrets struck out.
-func (t *tx) keepSysinfo(uuid string, redacted json.RawMessage) error {
-	if len(redacted) == 0 {
+func (t *tx) keepSysinfo(m *machine, what said) error {
+	if len(what.redacted) == 0 {
 		return nil
 	}
-	_, err := t.exec(setSysinfo, uuid, string(redacted))
-	return err
+	if _, err := t.exec(setSysinfo, m.uuid, string(what.redacted)); err != nil {
+		return err
+	}
+	return t.collect(m, muster.SourceSysinfo, inventory.HardwareOf(what.facts))
 }
 
 // An OwnKey is a ticket key with the UUID that its machine knows itself by.

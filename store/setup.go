@@ -303,7 +303,7 @@ func (t *tx) refresh(m *machine, q muster.RefreshRequest, what said) error {
 	if err != nil {
 		return err
 	}
-	if err := t.keepSysinfo(m.uuid, what.redacted); err != nil {
+	if err := t.keepSysinfo(m, what); err != nil {
 		return err
 	}
 	return t.confirm(m, len(what.redacted) > 0)

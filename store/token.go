@@ -375,5 +375,5 @@ func (t *tx) redeem(m *machine, next lifecycle.State, x redemption) (reply muste
 	}
 	reply.ServerUUID, reply.State, reply.NodeID, reply.ComesAs = m.uuid, r.State, r.NodeID, as
 	reply.ComesAs.NodeID = m.node.ID
-	return reply, t.keepSysinfo(m.uuid, what.redacted)
+	return reply, t.keepSysinfo(m, what)
 }

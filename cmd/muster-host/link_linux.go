@@ -82,6 +82,7 @@ type link struct {
 	owned       digest // of what the ledger held last
 	mirrored    digest // of what the control plane knows of it
 	described   digest
+	hardware    digest
 	describedAt time.Duration
 	watch       *watch
 	told        digest // of what the control plane knows of health
@@ -282,6 +283,9 @@ func (l *link) Describe() error {
 		}
 		l.described = d
 	}
+	if err := l.describeHardware(); err != nil {
+		return err
+	}
 	l.describedAt = up
 	return nil
 }
@@ -298,6 +302,36 @@ func (l *link) Health() error {
 		l.told, err = d, nil
 	}
 	return err
+}
+
+// describeHardware says what the machine is made of. That one cannot be read is
+// no reason not to be linked, and a control plane that does not ask for it is none.
+func (l *link) describeHardware() error {
+	ours := map[string]bool{}
+	if err := l.with(func(s *store) error {
+		for _, o := range s.ledger.All() {
+			if name, is := strings.CutPrefix(string(o.Ref), "container:"); is {
+				ours[name] = true
+			}
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	h, err := l.e.linux().Hardware(func(name string) bool { return ours[name] })
+	if err != nil {
+		l.Say("what this machine is made of cannot be read: " + err.Error())
+		return nil
+	}
+	d := digestOf(h)
+	if d == l.hardware {
+		return nil
+	}
+	if err := l.line.LinkHardware(l.ctx, h); err != nil && !muster.IsCode(err, muster.CodeNotFound) && !muster.IsCode(err, muster.CodeNotAllowed) {
+		return err
+	}
+	l.hardware = d
+	return nil
 }
 
 func (l *link) Report(r resource.Report) error { return l.line.LinkReport(l.ctx, r) }

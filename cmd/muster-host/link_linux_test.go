@@ -50,6 +50,7 @@ type linkPlane struct {
 	reports     []resource.Report
 	owned       []resource.Owned
 	profile     muster.Profile
+	hardware    muster.Hardware
 	health      [][]muster.PlacementHealth // each time that it was said
 	asked       []string                   // path and how the caller proved who it is
 	polls       []muster.LinkPoll
@@ -148,6 +149,8 @@ func (p *linkPlane) serve(w http.ResponseWriter, r *http.Request) {
 		p.health = append(p.health, take[struct{ Health []muster.PlacementHealth }](r).Health)
 	case "PUT /v1/link/profile":
 		p.profile = take[muster.Profile](r)
+	case "PUT /v1/link/hardware":
+		p.hardware = take[muster.Hardware](r)
 	case "POST /v1/agent/refresh":
 		json.NewEncoder(w).Encode(muster.Registration{})
 	default:

@@ -58,8 +58,9 @@ type memory struct {
 	plan fleetPlan
 
 	diskLabels  map[string]string // of the node's disk
-	machineNote string            // on the known machine
-	foreign     bool              // something runs on the node that is not muster's
+	minimums    []muster.FirmwareMinimum
+	machineNote string // on the known machine
+	foreign     bool   // something runs on the node that is not muster's
 	// down stands for a control plane whose database is away.
 	down bool
 	// brokenAt stands for an entry that somebody rewrote.

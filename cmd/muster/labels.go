@@ -184,48 +184,60 @@ func capacity(c module.Capacity) string {
 }
 
 func (a *app) nodeNote() *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use:   "note NODE TEXT",
 		Short: "Keep a note on a node, for people",
 		Long: `Keep a note on a node: whom to ask, what was repaired, when its warranty ends.
-Nothing goes by it. An empty text removes it.`,
+Nothing goes by it. --clear instead of a text removes it.`,
 		Example: `  muster node note 8CX2P53 "fan 3 was changed; ask storage before a restart"
-  muster node note 8CX2P53 ""`,
-		Args:              names("NODE", "TEXT"),
+  muster node note 8CX2P53 --clear`,
 		ValidArgsFunction: a.completeWith(machineWords),
 		RunE: a.with(func(c *cobra.Command, f fleet, args []string) error {
 			n, err := node(c.Context(), f, args[0])
 			if err != nil {
 				return err
 			}
-			if n, err = f.NoteNode(c.Context(), n.ID, muster.Note{Note: args[1]}); err != nil {
+			if n, err = f.NoteNode(c.Context(), n.ID, muster.Note{Note: strings.Join(args[1:], "")}); err != nil {
 				return err
 			}
 			return a.show(n, func(w io.Writer) { fmt.Fprintf(w, "%s (%s): %s\n", n.ID, dash(n.Hostname), noted(n.Note)) })
 		}),
 	}
+	return clearable(c, "NODE")
 }
 
 func (a *app) machineNote() *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use:   "note MACHINE TEXT",
 		Short: "Keep a note on a machine, for people",
-		Long: `Keep a note on a machine, in the fleet or not. Nothing goes by it. An empty text
-removes it.`,
+		Long: `Keep a note on a machine, in the fleet or not. Nothing goes by it. --clear instead
+of a text removes it.`,
 		Example:           `  muster machine note 8CX2P53 "lent by the lab until March"`,
-		Args:              names("MACHINE", "TEXT"),
 		ValidArgsFunction: a.completeWith(hardwareWords),
 		RunE: a.with(func(c *cobra.Command, f fleet, args []string) error {
 			m, err := hardware(c.Context(), f, args[0])
 			if err != nil {
 				return err
 			}
-			if m, err = f.NoteMachine(c.Context(), m.ID, muster.Note{Note: args[1]}); err != nil {
+			if m, err = f.NoteMachine(c.Context(), m.ID, muster.Note{Note: strings.Join(args[1:], "")}); err != nil {
 				return err
 			}
 			return a.show(m, func(w io.Writer) { fmt.Fprintf(w, "%s (%s): %s\n", m.ID, dash(m.Serial), noted(m.Note)) })
 		}),
 	}
+	return clearable(c, "MACHINE")
+}
+
+// clearable gives a command that keeps a text the flag to keep none.
+func clearable(c *cobra.Command, what string) *cobra.Command {
+	none := c.Flags().Bool("clear", false, "remove it")
+	c.Args = func(c *cobra.Command, args []string) error {
+		if *none {
+			return names(what)(c, args)
+		}
+		return names(what, "TEXT")(c, args)
+	}
+	return c
 }
 
 func noted(note string) string {
@@ -282,15 +294,28 @@ func diskWords(ctx context.Context, f fleet) ([]string, error) {
 
 func (a *app) diskLs() *cobra.Command {
 	var labels []string
-	var all bool
+	var all, unadopted bool
 	c := &cobra.Command{
 		Use:   "ls",
-		Short: "List the disks that the fleet holds",
+		Short: "List the disks that the fleet holds, or could",
 		Example: `  muster disk ls
   muster disk ls --label class=fast
-  muster disk ls --all`,
+  muster disk ls --unadopted`,
 		Args: names(),
+		PreRunE: func(*cobra.Command, []string) error {
+			if unadopted && (all || len(labels) > 0) {
+				return usagef("--unadopted lists disks that the fleet does not hold: they have no labels")
+			}
+			return nil
+		},
 		RunE: a.with(func(c *cobra.Command, f fleet, _ []string) error {
+			if unadopted {
+				ds, err := f.UnadoptedDisks(c.Context())
+				if err != nil {
+					return err
+				}
+				return a.show(list(ds), func(w io.Writer) { a.drawUnadoptedDisks(w, ds) })
+			}
 			want, err := selected(labels)
 			if err != nil {
 				return err
@@ -307,7 +332,16 @@ func (a *app) diskLs() *cobra.Command {
 	}
 	c.Flags().StringArrayVar(&labels, "label", nil, "only disks with this label, as key=value; repeat it for several")
 	c.Flags().BoolVar(&all, "all", false, "decommissioned ones, too")
+	c.Flags().BoolVar(&unadopted, "unadopted", false, "those that nodes see and the fleet does not hold, instead")
 	return c
+}
+
+// diskState is a disk's state, and that it is not there.
+func (a *app) diskState(d muster.NodeDisk) string {
+	if d.MissingSince != nil {
+		return a.paint(yellow, "missing since "+a.ago(d.MissingSince))
+	}
+	return said(string(d.State))
 }
 
 func inPool(d muster.NodeDisk) string {
@@ -324,7 +358,7 @@ func (a *app) drawFleetDisks(w io.Writer, ds []muster.NodeDisk) {
 	}
 	rows := make([][]string, len(ds))
 	for i, d := range ds {
-		rows[i] = []string{d.ID, d.NodeID, dash(d.Disk.Path), dash(d.Disk.Serial), size(d.Disk.Size), inPool(d), said(string(d.Policy)), said(string(d.State)), dash(labelText(d.Labels))}
+		rows[i] = []string{d.ID, d.NodeID, dash(d.Disk.Path), dash(d.Disk.Serial), size(d.Disk.Size), inPool(d), said(string(d.Policy)), a.diskState(d), dash(labelText(d.Labels))}
 	}
 	grid(w, []string{"DISK", "NODE", "PATH", "SERIAL", "SIZE", "POOL", "POLICY", "STATE", "LABELS"}, rows)
 	for _, d := range ds {

@@ -84,13 +84,28 @@ func hardware(ctx context.Context, f muster.Fleet, ref string) (muster.Machine, 
 
 func (a *app) machineLs() *cobra.Command {
 	var state string
+	var unadopted bool
 	c := &cobra.Command{
 		Use:   "ls",
 		Short: "List machines; --state conflict shows who waits",
 		Example: `  muster machine ls
-  muster machine ls --state conflict`,
+  muster machine ls --state conflict
+  muster machine ls --unadopted`,
 		Args: names(),
+		PreRunE: func(*cobra.Command, []string) error {
+			if unadopted && state != "" {
+				return usagef("--unadopted and --state exclude each other")
+			}
+			return nil
+		},
 		RunE: a.with(func(c *cobra.Command, f fleet, _ []string) error {
+			if unadopted {
+				ms, err := f.UnadoptedMachines(c.Context())
+				if err != nil {
+					return err
+				}
+				return a.show(list(ms), func(w io.Writer) { a.drawUnadoptedMachines(w, ms) })
+			}
 			ms, err := allMachines(c.Context(), f, muster.MachineState(state))
 			if err != nil {
 				return err
@@ -110,6 +125,7 @@ func (a *app) machineLs() *cobra.Command {
 		}),
 	}
 	c.Flags().StringVar(&state, "state", "", "only machines in this state")
+	c.Flags().BoolVar(&unadopted, "unadopted", false, "those that are known and not of the fleet, by vendor, part and serial number")
 	a.complete(c, "state", states(muster.MachineStates)...)
 	return c
 }

@@ -20,6 +20,7 @@ its state what is true. A node is named by its id, or by its machine: serial
 number, host name, MAC address, UUID.`,
 		a.nodeLs(), a.nodeShow(), a.nodeLabel(), a.nodeReservoir(), a.nodeNote(), a.nodeTicket(),
 		a.nodeDeclare(), a.nodeHandOver(), a.nodeDeclaration(), a.nodeReport(), a.nodeBriefing(), a.nodeOwned(), a.nodeHealth(), a.nodeResolve(), a.nodeGrant(), a.nodeGrants(), a.nodeRevoke(), a.nodeProfile(),
+		a.nodeInventory(),
 		a.nodeRaise("no-provision", "Place nothing new on a node", "Place nothing new on a node. What runs there is left alone. Resume takes it back.", "gets nothing new", ""),
 		a.nodeRaise("quiesce", "Move away what can move, stop the rest, for a while", "Move away what can move and stop the rest, for work on the machine. Resume takes it back.", "is to be quiet", ""),
 		a.nodeRaise("resume", "Take a node back into service", "Take back no-provision, quiesce, or a graceful removal that is not finished.", "is to serve", ""),
@@ -48,7 +49,7 @@ func (a *app) nodeLs() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ns = slices.DeleteFunc(ns, func(n muster.Node) bool { return !module.Selects(want, n.Labels) })
+			ns = slices.DeleteFunc(slices.Clone(ns), func(n muster.Node) bool { return !module.Selects(want, n.Labels) })
 			return a.show(list(ns), func(w io.Writer) {
 				if len(ns) == 0 {
 					none := "the fleet has no node"

@@ -80,7 +80,7 @@ func (a *app) drawNode(w io.Writer, d muster.NodeDetail) {
 		slices.SortStableFunc(d.Disks, func(a, b muster.NodeDisk) int { return strings.Compare(a.Disk.Path, b.Disk.Path) })
 		rows := make([][]string, len(d.Disks))
 		for i, k := range d.Disks {
-			rows[i] = []string{k.ID, dash(k.Disk.Path), dash(k.Disk.Serial), size(k.Disk.Size), inPool(k), said(string(k.Policy)), said(string(k.State)), dash(labelText(k.Labels))}
+			rows[i] = []string{k.ID, dash(k.Disk.Path), dash(k.Disk.Serial), size(k.Disk.Size), inPool(k), said(string(k.Policy)), a.diskState(k), dash(labelText(k.Labels))}
 		}
 		fmt.Fprintln(w)
 		grid(w, []string{"DISK", "PATH", "SERIAL", "SIZE", "POOL", "POLICY", "STATE", "LABELS"}, rows)
@@ -227,9 +227,9 @@ One that turns up later has to be acknowledged again.`,
 
 func (a *app) diskCmd() *cobra.Command {
 	return group("disk", "Disks that the fleet holds",
-		`Disks are adopted with their node. A disk is named by its id, the beginning of
+		`The disks of its pool are adopted with a node, others by a word of yours. A disk is named by its id, the beginning of
 that, or its serial number.`,
-		a.diskLs(), a.diskLabel(),
+		a.diskLs(), a.diskAdopt(), a.diskLabel(),
 		a.diskRaise("graceful-remove", "Replace what is on a disk, then let it go", "leaves once what is on it is elsewhere"),
 		a.diskRaise("keep", "Take back a removal that is not finished", "stays"),
 		a.diskExpunge())

@@ -59,6 +59,7 @@ func (a *app) drawPolicy(w io.Writer, p muster.BootPolicy) {
 		"answers only PXE", yesNo(p.AnswerOnlyPXE),
 		"enrollment image", imageName(p.EnrollmentPI),
 		"rescue image", imageName(p.RescuePI),
+		"new disks", map[muster.DiskAdoption]string{muster.AdoptAuto: "are adopted by themselves when they are empty"}[p.AdoptDisks],
 	)
 	for _, key := range slices.Sorted(maps.Keys(p.NodeConfig)) {
 		fmt.Fprintf(w, "node.config       %s=%s\n", said(key), said(p.NodeConfig[key]))
@@ -110,6 +111,7 @@ type policyFlags struct {
 	networks               []string
 	rmNetworks             []string
 	nodeConfig             []string
+	adoptDisks             string
 	file                   string
 }
 
@@ -158,6 +160,7 @@ dns_domain, ntp_hosts); values that would not come back as they are, are refused
 	f.StringArrayVar(&o.networks, "network", nil, "name=…,prefix=…,range=FIRST-LAST,…; repeat for more")
 	f.StringArrayVar(&o.rmNetworks, "rm-network", nil, "forget a network, by name")
 	f.StringArrayVar(&o.nodeConfig, "node-config", nil, "KEY=VALUE for the node.config of SmartOS machines, KEY= to take it out; repeat for more")
+	f.StringVar(&o.adoptDisks, "adopt-disks", "", "explicit: you adopt each disk that turns up in a node; auto: empty ones that are new there adopt themselves")
 	f.StringVar(&o.file, "file", "", "JSON or YAML file with the whole policy; - for standard input")
 	clears(c, "enrollment-pi", "rescue-pi")
 	must(c.RegisterFlagCompletionFunc("enrollment-pi", a.completeWith(imageWords)))
@@ -181,7 +184,7 @@ func (o *policyFlags) policy(a *app, c *cobra.Command, f fleet) (muster.BootPoli
 }
 
 func (o *policyFlags) alone(c *cobra.Command) error {
-	for _, n := range []string{"auto-enroll", "answer-only-pxe", "enrollment-pi", "rescue-pi", "allow", "allow-all", "network", "rm-network", "node-config"} {
+	for _, n := range []string{"auto-enroll", "answer-only-pxe", "enrollment-pi", "rescue-pi", "allow", "allow-all", "network", "rm-network", "node-config", "adopt-disks"} {
 		if c.Flags().Changed(n) {
 			return usagef("--file replaces the whole policy and goes without --%s", n)
 		}
@@ -192,7 +195,7 @@ func (o *policyFlags) alone(c *cobra.Command) error {
 func (o *policyFlags) apply(c *cobra.Command, p *muster.BootPolicy) error {
 	set := c.Flags().Changed
 	touched := false
-	for _, n := range []string{"auto-enroll", "answer-only-pxe", "enrollment-pi", "rescue-pi", "allow", "allow-all", "network", "rm-network", "node-config"} {
+	for _, n := range []string{"auto-enroll", "answer-only-pxe", "enrollment-pi", "rescue-pi", "allow", "allow-all", "network", "rm-network", "node-config", "adopt-disks"} {
 		touched = touched || set(n)
 	}
 	if !touched {
@@ -203,6 +206,9 @@ func (o *policyFlags) apply(c *cobra.Command, p *muster.BootPolicy) error {
 	}
 	if set("answer-only-pxe") {
 		p.AnswerOnlyPXE = o.onlyPXE
+	}
+	if set("adopt-disks") {
+		p.AdoptDisks = muster.DiskAdoption(o.adoptDisks)
 	}
 	if set("enrollment-pi") {
 		p.EnrollmentPI = imageRef(o.enrollmentPI)
