@@ -17,7 +17,7 @@ health: {port: 8080, path: /up, caught_up: /caught-up}
 resources:
 - disk: {id: "{{ disk.id }}", identity: "{{ disk.identity }}", path: "/srv/{{ disk.id }}", filesystem: xfs}
 - directory: {path: "/srv/{{ disk.id }}/objects"}
-  after: ["disk:{{ disk.id }}"]
+  after: ["disk:/srv/{{ disk.id }}"]
 `
 
 // A node is told how to see that its placements are up, and how to find their
@@ -47,7 +47,7 @@ func TestChecksAndDisks(t *testing.T) {
 	if got, want := fmt.Sprint(*d.Resources[2].Disk), "{d2 wwn of d2 /srv/d2 xfs}"; got != want {
 		t.Errorf("disk %s, not %s", got, want)
 	}
-	if got, want := fmt.Sprint(d.Resources[3].After), "[disk:d2]"; got != want {
+	if got, want := fmt.Sprint(d.Resources[3].After), "[disk:/srv/d2]"; got != want {
 		t.Errorf("after %s, not %s", got, want)
 	}
 }

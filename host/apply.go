@@ -35,6 +35,8 @@ type Resources interface {
 	// adopted.
 	Remove(ref resource.Ref) error
 	Stop(ref resource.Ref) error
+	// Halt stops a service or container, which starts with the machine all the same.
+	Halt(ref resource.Ref) error
 	Restore(o resource.Owned) error
 	// Sync makes what was changed survive a power cut.
 	Sync() error
@@ -84,6 +86,7 @@ type applying struct {
 	m         Resources
 	ledger    Ledger
 	bad       map[resource.Ref]resource.Outcome // what dependents must not build on
+	lost      map[resource.Ref]bool             // disks that are not there, and what comes after them
 	triggered map[resource.Ref][]resource.Ref   // by trigger, what it restarts
 	intended  map[resource.Ref]bool             // what this apply is the first to make
 	unsynced  int
@@ -96,7 +99,7 @@ type applying struct {
 // on it. The ledger's error is returned; it ends the apply, because what
 // cannot be recorded must not be done.
 func Apply(w Work, m Resources, ledger Ledger) (resource.Report, error) {
-	a := &applying{Work: w, m: m, ledger: ledger, bad: map[resource.Ref]resource.Outcome{}, triggered: map[resource.Ref][]resource.Ref{}, intended: map[resource.Ref]bool{}}
+	a := &applying{Work: w, m: m, ledger: ledger, bad: map[resource.Ref]resource.Outcome{}, lost: map[resource.Ref]bool{}, triggered: map[resource.Ref][]resource.Ref{}, intended: map[resource.Ref]bool{}}
 	a.report = resource.Report{Generation: w.Declaration.Generation, Trigger: w.Trigger, Started: m.Now(), Version: w.Version}
 	for i := range w.Declaration.Resources {
 		r := &w.Declaration.Resources[i]
@@ -142,17 +145,21 @@ func (a *applying) all() error {
 		line.Ref = r.Ref()
 		if line.Outcome == resource.OutcomeFailed || line.Outcome == resource.OutcomeUnknown {
 			a.bad[line.Ref] = line.Outcome
+			if r.Disk != nil && line.Outcome == resource.OutcomeFailed {
+				a.lost[line.Ref] = true
+			}
 		}
 		a.report.Lines = append(a.report.Lines, line)
 	}
 	return nil
 }
 
-func (a *applying) declaredDirectories() map[string]bool {
-	dirs := map[string]bool{}
+// declaredDirectories are the directories and disks, by path.
+func (a *applying) declaredDirectories() map[string]resource.Ref {
+	dirs := map[string]resource.Ref{}
 	for i := range a.Declaration.Resources {
-		if ref := a.Declaration.Resources[i].Ref(); ref.Kind() == resource.KindDirectory {
-			dirs[ref.Key()] = true
+		if ref := a.Declaration.Resources[i].Ref(); ref.Kind() == resource.KindDirectory || ref.Kind() == resource.KindDisk {
+			dirs[ref.Key()] = ref
 		}
 	}
 	return dirs
@@ -160,7 +167,7 @@ func (a *applying) declaredDirectories() map[string]bool {
 
 // blocked names an earlier resource that this one depends on and that did not
 // work.
-func (a *applying) blocked(r *resource.Resource, dirs map[string]bool) (resource.Ref, bool) {
+func (a *applying) blocked(r *resource.Resource, dirs map[string]resource.Ref) (resource.Ref, bool) {
 	if len(a.bad) == 0 {
 		return "", false
 	}
@@ -174,7 +181,7 @@ func (a *applying) blocked(r *resource.Resource, dirs map[string]bool) (resource
 		return "", false
 	}
 	for dir := path.Dir(p); dir != "/"; dir = path.Dir(dir) {
-		if ref := resource.NewRef(resource.KindDirectory, dir); dirs[dir] && a.bad[ref] != "" {
+		if ref := dirs[dir]; a.bad[ref] != "" {
 			return ref, true
 		}
 	}
@@ -242,6 +249,9 @@ func (a *applying) claim(r *resource.Resource) (resource.Owned, bool, error) {
 			o.Original, err = a.m.Keep(r.Ref())
 		}
 		return o, err == nil, err
+	case is.Satisfies(want) && r.Disk != nil: // its id makes it the host's
+		o.Begun = false
+		return o, true, nil
 	case is.Satisfies(want):
 		o.Origin, o.Found, o.Begun = resource.OriginFound, is, false
 		return o, true, nil
@@ -281,7 +291,7 @@ func (a *applying) sync() error {
 }
 
 // removalOrder is in which order things go: what runs before what it runs from.
-var removalOrder = []resource.Kind{resource.KindContainer, resource.KindService, resource.KindFile, resource.KindDirectory, resource.KindPackage, resource.KindAction}
+var removalOrder = []resource.Kind{resource.KindContainer, resource.KindService, resource.KindFile, resource.KindDirectory, resource.KindDisk, resource.KindPackage, resource.KindAction}
 
 // removeUndeclared does with each owned resource that is declared no longer
 // what the removal table says.

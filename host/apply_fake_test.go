@@ -163,6 +163,10 @@ func (m *machine) Stop(ref resource.Ref) error {
 	return m.effect(ref, "stop", func() { m.there[ref] = resource.State{"enabled": "no", "running": "no"} })
 }
 
+func (m *machine) Halt(ref resource.Ref) error {
+	return m.effect(ref, "halt", func() { m.there[ref]["running"] = "no" })
+}
+
 func (m *machine) Restore(o resource.Owned) error {
 	return m.effect(o.Ref, "restore", func() { m.there[o.Ref] = maps.Clone(o.Found) })
 }

@@ -20,11 +20,15 @@ const (
 var self = resource.NewRef(resource.KindService, "muster-host.service")
 
 // one makes one resource as declared. The error is the ledger's.
-func (a *applying) one(r *resource.Resource, dirs map[string]bool) (resource.Line, error) {
+func (a *applying) one(r *resource.Resource, dirs map[string]resource.Ref) (resource.Line, error) {
 	if r.Unread != nil {
 		return failed("this version of muster-host does not know %s; update it", r.Unread.Why), nil
 	}
 	if on, is := a.blocked(r, dirs); is {
+		if a.lost[on] {
+			a.lost[r.Ref()] = true
+			return a.halt(r, on)
+		}
 		return unknown("not tried: it depends on %s, which did not work", on), nil
 	}
 	if r.Action != nil {
@@ -71,6 +75,34 @@ func failed(format string, args ...any) resource.Line {
 
 func unknown(format string, args ...any) resource.Line {
 	return resource.Line{Outcome: resource.OutcomeUnknown, Reason: fmt.Sprintf(format, args...)}
+}
+
+// halt stops what the host runs on a disk that is not there; it is started again
+// when the disk is. What is not the host's is left to find out by itself.
+func (a *applying) halt(r *resource.Resource, on resource.Ref) (resource.Line, error) {
+	line := unknown("not tried: it depends on %s, which did not work", on)
+	o, known := a.ledger.Get(r.Ref())
+	if !known || o.Origin == resource.OriginFound || o.Conflict || r.Service == nil && r.Container == nil || r.Ref() == self {
+		return line, nil
+	}
+	is, err := a.m.Read(r.Ref())
+	if err != nil || is[resource.FieldRunning] != resource.Yes {
+		return line, nil
+	}
+	if line.Did = "stopped"; a.DryRun {
+		return line, nil
+	}
+	o.Halted = true
+	if err := a.ledger.Write(o); err != nil {
+		return line, err
+	}
+	if err := a.ledger.Sync(); err != nil {
+		return line, err
+	}
+	if err := a.m.Halt(r.Ref()); err != nil {
+		return failed("it depends on %s, which did not work, and cannot be stopped: %v", on, err), nil
+	}
+	return line, nil
 }
 
 // notOurs is the line of something that is there and was never the host's.
@@ -151,7 +183,7 @@ func (a *applying) word(r *resource.Resource, o resource.Owned) resource.Resolut
 func (a *applying) settled(r *resource.Resource, o resource.Owned, want resource.State) (resource.Line, error) {
 	line := resource.Line{Outcome: resource.OutcomeOK}
 	local := o.Local && a.Local
-	stale := o.Begun || o.Local != local || !want.Satisfies(o.Applied) || !o.Applied.Satisfies(want)
+	stale := o.Begun || o.Halted || o.Local != local || !want.Satisfies(o.Applied) || !o.Applied.Satisfies(want)
 	if o.Begun {
 		line.Outcome, line.Did = resource.OutcomeChanged, "created"
 		if !a.intended[o.Ref] { // else a resource before it did, as a package that starts its service
@@ -166,6 +198,7 @@ func (a *applying) settled(r *resource.Resource, o resource.Owned, want resource
 		line.Outcome, line.Did, line.Reason = resource.OutcomeChanged, "restarted", ""
 	}
 	if stale || restart || triggers != o.Triggers {
+		o.Halted = false
 		o.Begun, o.Local, o.Applied, o.Triggers, o.Generation = false, local, want, triggers, a.Declaration.Generation
 		return line, a.write(o)
 	}
@@ -175,10 +208,15 @@ func (a *applying) settled(r *resource.Resource, o resource.Owned, want resource
 // change puts a resource in its declared state, and reads it back.
 func (a *applying) change(r *resource.Resource, o resource.Owned, is, want resource.State) (resource.Line, error) {
 	line := resource.Line{Outcome: resource.OutcomeChanged, Did: "updated", Differences: resource.Differences(is, want)}
-	if is == nil || o.Begun {
+	switch {
+	case r.Disk != nil:
+		line.Did = "mounted"
+	case o.Halted:
+		line.Did = "started"
+	case is == nil || o.Begun:
 		line.Did = "created"
 	}
-	if line.Drift = !o.Begun && !o.Conflict && o.Applied.Satisfies(want) && want.Satisfies(o.Applied); line.Drift {
+	if line.Drift = !o.Begun && !o.Halted && r.Disk == nil && !o.Conflict && o.Applied.Satisfies(want) && want.Satisfies(o.Applied); line.Drift {
 		if left := a.drifted(&o, &line, is); left {
 			return line, nil
 		}
@@ -202,7 +240,8 @@ func (a *applying) change(r *resource.Resource, o resource.Owned, is, want resou
 		line = failed("it was changed and reads back otherwise: %s", spell(resource.Differences(now, want)))
 		return line, nil
 	}
-	o.Begun, o.Conflict, o.Local, o.Applied, o.Generation = false, false, a.Local && (o.Local || line.Did == "created"), want, a.Declaration.Generation
+	o.Halted = false
+	o.Begun, o.Conflict, o.Local, o.Applied, o.Generation = false, false, a.Local && (o.Local || line.Did == "created" || line.Did == "mounted"), want, a.Declaration.Generation
 	o.Triggers = a.triggers(r) // what has just been started needs no restart
 	return line, a.write(o)
 }

@@ -35,6 +35,9 @@ func Remove(o resource.Owned, m Resources, dryRun bool) resource.Line {
 	case o.Begun && how != resource.RemovalRestore && !is.Satisfies(o.Applied) && o.Ref.Kind() != resource.KindService:
 		line.Outcome, line.Did, line.Reason = resource.OutcomeKept, "forgotten", "it is not what this host was about to make"
 		return line
+	case how == resource.RemovalUnmount && is[resource.FieldID] != o.Applied[resource.FieldID] && is[resource.FieldID] != resource.Gone:
+		line.Outcome, line.Did, line.Reason = resource.OutcomeKept, "forgotten", "something else is mounted there by now"
+		return line
 	case is != nil && o.Applied[resource.FieldType] != is[resource.FieldType]:
 		line.Outcome, line.Did = resource.OutcomeKept, "forgotten"
 		line.Reason = fmt.Sprintf("the host made a %s there, and now it is a %s", o.Applied[resource.FieldType], is[resource.FieldType])
@@ -44,7 +47,7 @@ func Remove(o resource.Owned, m Resources, dryRun bool) resource.Line {
 		return line
 	}
 	switch how {
-	case resource.RemovalRemove:
+	case resource.RemovalRemove, resource.RemovalUnmount:
 		err = m.Remove(o.Ref)
 	case resource.RemovalStop:
 		err = m.Stop(o.Ref)
@@ -60,4 +63,4 @@ func Remove(o resource.Owned, m Resources, dryRun bool) resource.Line {
 	return line
 }
 
-var dids = map[resource.Removal]string{resource.RemovalRemove: "removed", resource.RemovalStop: "stopped", resource.RemovalRestore: "restored"}
+var dids = map[resource.Removal]string{resource.RemovalUnmount: "unmounted", resource.RemovalRemove: "removed", resource.RemovalStop: "stopped", resource.RemovalRestore: "restored"}

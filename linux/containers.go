@@ -367,3 +367,16 @@ func (c *containers) remove(name string) error {
 	}
 	return e.removeOurs(name)
 }
+
+// halt stops a container, and leaves it there.
+func (c *containers) halt(name string) error {
+	e, err := c.engine()
+	if err != nil {
+		return err
+	}
+	i, err := e.inspect(name)
+	if i == nil || err != nil {
+		return err
+	}
+	return e.stop(i)
+}

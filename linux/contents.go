@@ -210,10 +210,14 @@ func btrfsContent(b []byte) muster.Content {
 	id := b[0x20:0x30]
 	c := muster.Content{
 		Kind: layout.ContentBtrfs, Name: printable(b[0x12b:0x22b]),
-		GUID: fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:]),
+		GUID: uuidText(id),
 	}
 	c.Name, c.Stamp = splitLabel(c.Name)
 	return c
+}
+
+func uuidText(id []byte) string {
+	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 }
 
 func le16(b []byte) uint16 { return binary.LittleEndian.Uint16(b) }

@@ -3,7 +3,9 @@ package linux
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os/exec"
+	"path/filepath"
 	"time"
 
 	"muster.internal/host"
@@ -17,6 +19,7 @@ type Resources struct {
 	packages   *packages
 	services   *services
 	containers *containers
+	disks      *dataDisks
 }
 
 var _ host.Resources = (*Resources)(nil)
@@ -28,7 +31,8 @@ func NewResources(originals string) (*Resources, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Resources{p, newPackages(), newServices(), newContainers()}, nil
+	disks := &dataDisks{m: New(slog.New(slog.DiscardHandler)), begun: filepath.Dir(originals)}
+	return &Resources{p, newPackages(), newServices(), newContainers(), disks}, nil
 }
 
 // Now reads the clock.
@@ -45,6 +49,8 @@ func (m *Resources) Read(ref resource.Ref) (resource.State, error) {
 		return m.services.read(ref.Key())
 	case resource.KindContainer:
 		return m.containers.read(ref.Key())
+	case resource.KindDisk:
+		return m.disks.read(ref.Key())
 	}
 	return nil, fmt.Errorf("%s cannot be read", ref)
 }
@@ -72,6 +78,8 @@ func (m *Resources) put(r *resource.Resource, text string, is resource.State) er
 		return m.services.put(r.Service)
 	case r.Container != nil:
 		return m.containers.put(r.Container, is)
+	case r.Disk != nil:
+		return m.disks.put(r.Disk, is)
 	}
 	return fmt.Errorf("%s cannot be made", r.Ref())
 }
@@ -89,8 +97,11 @@ func (m *Resources) Keep(ref resource.Ref) (string, error) { return m.paths.keep
 
 // Remove removes what the host made.
 func (m *Resources) Remove(ref resource.Ref) error {
-	if ref.Kind() == resource.KindContainer {
+	switch ref.Kind() {
+	case resource.KindContainer:
 		return m.containers.remove(ref.Key())
+	case resource.KindDisk:
+		return m.disks.remove(ref.Key())
 	}
 	return m.paths.remove(ref)
 }
@@ -99,6 +110,14 @@ func (m *Resources) Remove(ref resource.Ref) error {
 func (m *Resources) Stop(ref resource.Ref) error {
 	m.paths.lasting.services()
 	return m.services.stop(ref.Key())
+}
+
+// Halt stops a service or container for now.
+func (m *Resources) Halt(ref resource.Ref) error {
+	if ref.Kind() == resource.KindContainer {
+		return m.containers.halt(ref.Key())
+	}
+	return m.services.halt(ref.Key())
 }
 
 // Restore gives back what was there before it was adopted.

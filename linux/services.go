@@ -160,6 +160,15 @@ func (s *services) stop(name string) error {
 	return s.set(name, false, false)
 }
 
+// halt ends a service that starts with the machine all the same.
+func (s *services) halt(name string) error {
+	u, err := s.look(name)
+	if u == nil || err != nil {
+		return err
+	}
+	return s.set(name, u.enabled(), false)
+}
+
 func (s *services) set(name string, enabled, running bool) error {
 	u, err := s.fresh(name)
 	if err != nil {

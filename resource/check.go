@@ -100,11 +100,8 @@ func (r *Resource) kinds() int {
 }
 
 func keyField(k Kind) string {
-	switch k {
-	case KindFile, KindDirectory:
+	if k == KindFile || k == KindDirectory || k == KindDisk {
 		return string(k) + ".path"
-	case KindDisk:
-		return "disk.id"
 	}
 	return string(k) + ".name"
 }
@@ -117,13 +114,9 @@ func unitOf(name string) string {
 	return name + ".service"
 }
 
-// Path is where it is in the file system, if it is there. A disk is where it is
-// mounted.
+// Path is where it is in the file system, if it is there.
 func (r *Resource) Path() string {
-	switch k := r.Kind(); {
-	case r.Disk != nil:
-		return r.Disk.Path
-	case k == KindFile || k == KindDirectory:
+	if k := r.Kind(); k == KindFile || k == KindDirectory || k == KindDisk {
 		return r.Ref().Key()
 	}
 	return ""

@@ -40,6 +40,8 @@ type Owned struct {
 	// Resolved is "keep" where a person decided, at Generation, that the
 	// machine's own stays.
 	Resolved Resolution `json:"resolved,omitempty"`
+	// Halted: the host stopped it, for a disk that it comes after is not there.
+	Halted bool `json:"halted,omitempty"`
 	// Undone counts how often the host undid the same change by somebody else,
 	// Drift, the hash of what it found; UndoneAt is when it last did.
 	Undone   int        `json:"undone,omitempty"`

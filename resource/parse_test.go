@@ -28,7 +28,7 @@ func TestParse(t *testing.T) {
 	for _, r := range d.Resources {
 		refs = append(refs, r.Ref())
 	}
-	want := []Ref{"directory:/etc/app", "file:/etc/app/app.conf", "package:chrony", "service:chrony.service", "container:web", "action:migrate", "disk:00112233-4455-4677-8899-aabbccddeeff"}
+	want := []Ref{"directory:/etc/app", "file:/etc/app/app.conf", "package:chrony", "service:chrony.service", "container:web", "action:migrate", "disk:/srv/disk"}
 	if diff := cmp.Diff(want, refs); diff != "" {
 		t.Error(diff)
 	}
@@ -143,11 +143,11 @@ func TestParseMistakes(t *testing.T) {
 		{`{"resources":[{"action":{"name":"a","command":[]}}]}`, `d: resource 1 (action:a): action.command: must be a program and its arguments, as a list`},
 		{`{"resources":[{"action":{"name":"a","command":["x"],"timeout":"2"}}]}`, `d: resource 1 (action:a): action.timeout: "2" must be a time such as "2m", from 1s to 24h0m0s`},
 		{`{"resources":[{"action":{"name":"a","command":["x"]},"adopt":true}]}`, `d: resource 1 (action:a): adopt: an action leaves nothing that could be adopted`},
-		{disk(`"id":"x"`), `d: resource 1 (disk:x): disk.id: "x" must be a UUID, in small letters`},
-		{disk(`"identity":"/dev/sda"`), `d: resource 1 (disk:00112233-4455-4677-8899-aabbccddeeff): disk.identity: "/dev/sda" must be "wwn …" or "serial …", as muster inventory shows it`},
-		{disk(`"path":"/dev/x"`), `d: resource 1 (disk:00112233-4455-4677-8899-aabbccddeeff): disk.path: /dev is not for declarations`},
-		{disk(`"filesystem":"zfs"`), `d: resource 1 (disk:00112233-4455-4677-8899-aabbccddeeff): disk.filesystem: is one of xfs, ext4, btrfs, not "zfs"`},
-		{strings.Replace(disk(`"path":"/b"`), `}}]`, `},"adopt":true}]`, 1), `d: resource 1 (disk:00112233-4455-4677-8899-aabbccddeeff): adopt: a disk that carries its id is the host's, and no other is touched`},
+		{disk(`"id":"x"`), `d: resource 1 (disk:/a): disk.id: "x" must be a UUID, in small letters`},
+		{disk(`"identity":"/dev/sda"`), `d: resource 1 (disk:/a): disk.identity: "/dev/sda" must be "wwn …" or "serial …", as muster inventory shows it`},
+		{disk(`"path":"/dev/x"`), `d: resource 1 (disk:/dev/x): disk.path: /dev is not for declarations`},
+		{disk(`"filesystem":"zfs"`), `d: resource 1 (disk:/a): disk.filesystem: is one of xfs, ext4, btrfs, not "zfs"`},
+		{strings.Replace(disk(`"path":"/b"`), `}}]`, `},"adopt":true}]`, 1), `d: resource 1 (disk:/b): adopt: a disk that carries its id is the host's, and no other is touched`},
 		{strings.Replace(disk(`"path":"/b"`), `]`, `,{"directory":{"path":"/b"}}]`, 1), `d: resource 2 (directory:/b): directory.path: resource 1 is at this path, too`},
 		{strings.Replace(disk(`"path":"/b"`), `[`, `[{"directory":{"path":"/b/c"}},`, 1), `d: resource 1 (directory:/b/c): directory.path: its directory /b comes later, as resource 2; put it first`},
 		{`{"resources":[],"checks":[{"id":"","port":1}]}`, `d: check 1 (): id: must be the placement's, at most 64 bytes`},

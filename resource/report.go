@@ -38,7 +38,8 @@ type Line struct {
 	Ref     Ref     `json:"ref"`
 	Outcome Outcome `json:"outcome"`
 	// Did says what was done, in one word: created, updated, adopted, removed,
-	// restored, stopped, forgotten, restarted, ran.
+	// restored, stopped, unmounted, forgotten, restarted,
+	// mounted, started, ran.
 	Did    string `json:"did,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Differences are what was, or would be, changed. Contents are hashes.

@@ -245,7 +245,7 @@ func (r *Resource) Ref() Ref {
 	case r.Action != nil:
 		key = r.Action.Name
 	case r.Disk != nil:
-		key = r.Disk.ID
+		key = r.Disk.Path
 	case r.Unread != nil:
 		return r.Unread.Ref
 	}

@@ -91,7 +91,7 @@ func TestWant(t *testing.T) {
 			"mounts": `[{"source":"/etc/app","target":"/app","read_only":true}]`, "ports": `[{"host":8080,"container":80,"protocol":"tcp"}]`,
 			"network": "", "restart": "always", "running": "yes"},
 		{"done": "yes"},
-		{"type": "disk", "identity": "wwn naa.5000", "filesystem": "xfs", "path": "/srv/disk"},
+		{"type": "disk", "identity": "wwn naa.5000", "filesystem": "xfs", "id": "00112233-4455-4677-8899-aabbccddeeff"},
 	}
 	for i := range d.Resources {
 		got, err := d.Resources[i].Want(names)

@@ -37,14 +37,15 @@ const (
 	FieldRestart     = "restart"
 	FieldIdentity    = "identity"   // of a disk
 	FieldFilesystem  = "filesystem" // that a disk carries
-	FieldPath        = "path"       // where a disk is mounted
+	FieldID          = "id"         // of that file system; Gone: its disk is not there any more
 	FieldDone        = "done"       // of an action: yes when its unless says so
 )
 
 // Values of fields that are one of two.
 const (
-	Yes = "yes"
-	No  = "no"
+	Yes  = "yes"
+	No   = "no"
+	Gone = "gone"
 )
 
 // YesNo spells a truth.
@@ -116,7 +117,7 @@ func (r *Resource) Want(names map[string]string) (State, error) {
 	case r.Container != nil:
 		return r.Container.State(true), nil
 	case r.Disk != nil:
-		return State{FieldType: string(KindDisk), FieldIdentity: r.Disk.Identity, FieldFilesystem: r.Disk.Filesystem, FieldPath: r.Disk.Path}, nil
+		return State{FieldType: string(KindDisk), FieldIdentity: r.Disk.Identity, FieldFilesystem: r.Disk.Filesystem, FieldID: r.Disk.ID}, nil
 	}
 	return State{FieldDone: Yes}, nil
 }

@@ -96,7 +96,7 @@ func TestBeyond(t *testing.T) {
 	if len(seen) != len(Kinds) || len(since) != len(Kinds) {
 		t.Errorf("a host of no capability does not know %v of %v", seen, Kinds)
 	}
-	if got := fmt.Sprint(d.Beyond(1), d.Beyond(3)); got != "[disk:00112233-4455-4677-8899-aabbccddeeff] []" {
+	if got := fmt.Sprint(d.Beyond(1), d.Beyond(3)); got != "[disk:/srv/disk] []" {
 		t.Errorf("the first hosts, and those that know disks, do not know %s", got)
 	}
 }
