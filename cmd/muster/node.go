@@ -14,22 +14,28 @@ import (
 )
 
 func (a *app) nodeCmd() *cobra.Command {
+	many := func(c *cobra.Command) *cobra.Command { return a.inBulk(c, "NODE", ofNodes) }
 	return group("node", "Nodes: machines that belong to the fleet",
 		`A node is a machine that belongs to the fleet. Its policy is what you want of it,
 its state what is true. A node is named by its id, or by its machine: serial
-number, host name, MAC address, UUID.`,
-		a.nodeLs(), a.nodeShow(), a.nodeLabel(), a.nodeReservoir(), a.nodeNote(), a.nodeTicket(),
+number, host name, MAC address, UUID.
+
+Verbs that change something take --selector rack=r1,model="PowerEdge R640" in place
+of NODE: all nodes with these labels, or this policy, state, host, vendor, model or
+serial. What would be done is shown, and the number of nodes has to be typed; one
+that fails stops no other.`,
+		a.nodeLs(), a.nodeShow(), many(a.nodeLabel()), many(a.nodeReservoir()), many(a.nodeNote()), a.nodeTicket(),
 		a.nodeDeclare(), a.nodeHandOver(), a.nodeDeclaration(), a.nodeReport(), a.nodeBriefing(), a.nodeOwned(), a.nodeHealth(), a.nodeResolve(), a.nodeGrant(), a.nodeGrants(), a.nodeRevoke(), a.nodeProfile(),
 		a.nodeInventory(),
-		a.nodeRaise("no-provision", "Place nothing new on a node", "Place nothing new on a node. What runs there is left alone. Resume takes it back.", "gets nothing new", ""),
-		a.nodeRaise("quiesce", "Move away what can move, stop the rest, for a while", "Move away what can move and stop the rest, for work on the machine. Resume takes it back.", "is to be quiet", ""),
-		a.nodeRaise("resume", "Take a node back into service", "Take back no-provision, quiesce, or a graceful removal that is not finished.", "is to serve", ""),
-		a.nodeRaise("graceful-remove", "Replace everything on a node, then let it go",
+		many(a.nodeRaise("no-provision", "Place nothing new on a node", "Place nothing new on a node. What runs there is left alone. Resume takes it back.", "gets nothing new", "")),
+		many(a.nodeRaise("quiesce", "Move away what can move, stop the rest, for a while", "Move away what can move and stop the rest, for work on the machine. Resume takes it back.", "is to be quiet", "")),
+		many(a.nodeRaise("resume", "Take a node back into service", "Take back no-provision, quiesce, or a graceful removal that is not finished.", "is to serve", "")),
+		many(a.nodeRaise("graceful-remove", "Replace everything on a node, then let it go",
 			`Replace everything on a node, then let it go: once nothing is left, the node and
 its disks are decommissioned, its key stops working and its boot records serve
 nothing. A node that holds nothing, and that no other scheduler claims, goes at once. Until then, resume takes it back.`,
-			"leaves once nothing is left on it", "it leaves the fleet as soon as nothing is placed on it"),
-		a.nodeRetire(), a.nodeRekey(), a.nodeExpunge(), a.nodeAcknowledge())
+			"leaves once nothing is left on it", "it leaves the fleet as soon as nothing is placed on it")),
+		many(a.nodeRetire()), many(a.nodeRekey()), many(a.nodeExpunge()), many(a.nodeAcknowledge()))
 }
 
 func (a *app) nodeLs() *cobra.Command {

@@ -226,13 +226,14 @@ One that turns up later has to be acknowledged again.`,
 }
 
 func (a *app) diskCmd() *cobra.Command {
+	many := func(c *cobra.Command) *cobra.Command { return a.inBulk(c, "DISK", ofDisks) }
 	return group("disk", "Disks that the fleet holds",
 		`The disks of its pool are adopted with a node, others by a word of yours. A disk is named by its id, the beginning of
 that, or its serial number.`,
-		a.diskLs(), a.diskAdopt(), a.diskLabel(),
-		a.diskRaise("graceful-remove", "Replace what is on a disk, then let it go", "leaves once what is on it is elsewhere"),
-		a.diskRaise("keep", "Take back a removal that is not finished", "stays"),
-		a.diskExpunge())
+		a.diskLs(), a.diskAdopt(), many(a.diskLabel()),
+		many(a.diskRaise("graceful-remove", "Replace what is on a disk, then let it go", "leaves once what is on it is elsewhere")),
+		many(a.diskRaise("keep", "Take back a removal that is not finished", "stays")),
+		many(a.diskExpunge()))
 }
 
 func (a *app) diskRaise(verb, shortHelp, done string) *cobra.Command {

@@ -12,6 +12,7 @@ import (
 )
 
 func (a *app) registrationCmd() *cobra.Command {
+	many := func(c *cobra.Command) *cobra.Command { return a.inBulk(c, "MACHINE", ofRegistrations) }
 	c := group("registration", "What the control plane knows of each machine",
 		`A registration is what the control plane knows of one machine, by the UUID that
 its hardware reports. States: pending (waits for its claim code), awaiting_setup
@@ -19,17 +20,17 @@ its hardware reports. States: pending (waits for its claim code), awaiting_setup
 runs), approved (a member of the fleet), disabled.`,
 		a.registrationLs(), a.registrationShow(), a.registrationApprove(), a.registrationPlanSetup(),
 		a.registrationApproveSetup(), a.registrationWatch(), a.registrationLog(),
-		a.registrationRaise("cancel-setup", "Give up on the running setup: its key stops working at once",
+		many(a.registrationRaise("cancel-setup", "Give up on the running setup: its key stops working at once",
 			`Give up on the setup that runs on a machine: its key stops working at once, and
 the machine awaits another approval. A script that has reached the machine is
 not stopped, and may still write to the disks that were approved: restart the
 machine before you approve again.`,
-			"awaits its setup again"),
-		a.registrationRaise("disable", "Take a machine out: its key stops working at once",
+			"awaits its setup again")),
+		many(a.registrationRaise("disable", "Take a machine out: its key stops working at once",
 			`Take a machine out of service: its key stops working at once. What runs there is
 left running. It comes back by registering again, with a new code or setup.`,
-			"is disabled"),
-		a.registrationFactoryReset(), a.registrationReadmit(), a.registrationRootPassword(), a.registrationRm())
+			"is disabled")),
+		many(a.registrationFactoryReset()), a.registrationReadmit(), a.registrationRootPassword(), a.registrationRm())
 	c.Aliases = []string{"reg"}
 	return c
 }
