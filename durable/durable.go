@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -28,7 +30,7 @@ func replace(path string, content []byte, mode fs.FileMode) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*") // 0600, and nobody else's
+	f, err := os.CreateTemp(dir, fmt.Sprintf(".%s.%d.*", filepath.Base(path), os.Getpid())) // 0600, and nobody else's
 	if err != nil {
 		return err
 	}
@@ -41,6 +43,22 @@ func replace(path string, content []byte, mode fs.FileMode) error {
 		return err
 	}
 	return SyncDir(dir)
+}
+
+// Sweep removes what processes that were killed have left half-written in a
+// directory: files whose name begins with a dot. One that a process is at stays.
+// What cannot be removed does no harm.
+func Sweep(dir string) {
+	left, _ := filepath.Glob(filepath.Join(dir, ".*"))
+	for _, name := range left {
+		if parts := strings.Split(name, "."); len(parts) > 2 {
+			pid, err := strconv.Atoi(parts[len(parts)-2])
+			if err == nil && pid > 0 && !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+				continue
+			}
+		}
+		_ = os.Remove(name)
+	}
 }
 
 // SyncDir makes last what was made, renamed or removed in a directory. A file

@@ -1,7 +1,9 @@
 package durable_test
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -38,5 +40,28 @@ func TestReplace(t *testing.T) {
 	}
 	if err := durable.SyncDir(filepath.Join(dir, "none")); err == nil {
 		t.Error("a directory that is not there was synced")
+	}
+}
+
+// What processes that are no more have left half-written goes; what one is at
+// stays, and so does whatever else is there.
+func TestSweep(t *testing.T) {
+	dir := t.TempDir()
+	gone := exec.Command("true")
+	if err := gone.Run(); err != nil {
+		t.Fatal(err)
+	}
+	for name, stays := range map[string]bool{
+		".owned.a.123": false, ".0a1b": false, fmt.Sprintf(".key.%d.77", gone.Process.Pid): false,
+		fmt.Sprintf(".key.%d.77", os.Getpid()): true, ".key.1.77": true, "owned.a": true,
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		durable.Sweep(dir)
+		if _, err := os.Lstat(path); (err == nil) != stays {
+			t.Errorf("%s: stays %v, %v", name, stays, err)
+		}
 	}
 }

@@ -13,6 +13,8 @@ import (
 // Held is what a host keeps of what its control plane told it. It is saved
 // before anything is applied, and is all that a restart goes by.
 type Held struct {
+	// Node is whose it is: what one node was told is nothing to another.
+	Node string `json:"node,omitempty"`
 	// Newest is the generation of the newest declaration that was accepted, and
 	// Digest what it says.
 	Newest int64  `json:"newest"`
@@ -99,7 +101,7 @@ func (h Held) Accept(d resource.Declaration, now Moment) (Held, error) {
 	if err := d.Check(); err != nil {
 		return refuse("%v", err)
 	}
-	next := Held{Newest: d.Generation, Digest: digest, Capability: muster.Capability, Declaration: &d}
+	next := Held{Node: h.Node, Newest: d.Generation, Digest: digest, Capability: muster.Capability, Declaration: &d}
 	if within := d.ConfirmWithin(); within > 0 {
 		next.Trial = &Trial{Before: h.Declaration, Within: within, Since: now}
 	}

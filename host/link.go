@@ -57,6 +57,8 @@ type Link interface {
 	Certify(anew, rekey bool) error
 	// Recover takes back from the control plane's mirror what is still so.
 	Recover() error
+	// Node is the node that this host speaks for, once Certify went well.
+	Node() string
 	// Describe says what the machine is, and Mirror what it owns; both say nothing
 	// when that was said.
 	Describe() error
@@ -87,9 +89,7 @@ var ErrUpdated = errors.New("another version of muster-host was installed: this 
 // ErrUpdated.
 func Linked(l Link) error {
 	n := &node{l: l}
-	if err := n.begin(); err != nil {
-		return err
-	}
+	n.begin()
 	for {
 		if err := n.turn(); err != nil {
 			return err
@@ -112,28 +112,43 @@ type node struct {
 	recertify   bool
 	rekey       bool
 	refused     string // the last refusal that was reported
+	unread      string // why the state cannot be read
 	applied     bool   // since it was looked whether this program was replaced
 	proven      bool
 }
 
-func (n *node) begin() (err error) {
-	if n.held, err = n.l.Held(); err != nil {
-		return err
+// begin reads what this machine was told and owns. While that cannot be read, nothing
+// is applied and nothing accepted: what is on trial would be forgotten.
+func (n *node) begin() {
+	held, err := n.l.Held()
+	lost := false
+	if err == nil {
+		lost, err = n.l.Lost()
 	}
-	if n.lost, err = n.l.Lost(); err != nil {
-		return err
+	if err != nil {
+		why := fmt.Sprintf("what this machine was told and owns cannot be read, so nothing is applied: %v", err)
+		if n.unread != why {
+			n.l.Say(why)
+			r := n.undone(resource.Report{Trigger: triggerStart}, why)
+			n.report = &r
+		}
+		n.unread = why
+		return
 	}
+	n.held, n.lost, n.unread = held, lost, ""
 	if n.trigger = triggerStart; n.held.CutOff != "" {
 		n.l.Say("nothing is applied here: " + n.held.CutOff)
 	}
 	if n.lost && n.held.Declaration != nil {
 		n.l.Say("the record of what this machine owns is lost; nothing is applied before the control plane has given back what it knows of it")
 	}
-	return nil
 }
 
 // turn does what is due, then waits for what is next.
 func (n *node) turn() error {
+	if n.unread != "" {
+		n.begin()
+	}
 	if t := n.held.Trial; t != nil && t.Left(n.l.Moment()) <= 0 {
 		if t.Applied && !n.tried {
 			n.askAt = 0 // a machine that was off for long may well reach it
@@ -199,7 +214,7 @@ func (n *node) reconcile() {
 		trigger = triggerTimer
 	}
 	n.rest()
-	if n.lost || n.held.CutOff != "" || n.held.Declaration == nil {
+	if n.lost || n.unread != "" || n.held.CutOff != "" || n.held.Declaration == nil {
 		return
 	}
 	n.apply(trigger, n.held.Declaration.Generation)
@@ -259,6 +274,10 @@ func (n *node) ask() error {
 		n.failures, n.trigger = 0, triggerReconnect
 	}
 	n.askAt = n.l.Moment().Up + NextBeat(a.NextSeconds, nil, 0, n.l.Dice()).After
+	if n.unread != "" {
+		n.askAt = n.l.Moment().Up + awayMax
+		return nil
+	}
 	if d := a.Declaration; d != nil {
 		n.declared(*d)
 	}
@@ -273,6 +292,7 @@ func (n *node) talk() (a muster.LinkAnswer, err error) {
 		return a, err
 	}
 	n.recertify, n.rekey = false, false
+	n.own()
 	if n.lost {
 		if err := n.l.Recover(); err != nil {
 			return a, err
@@ -286,8 +306,10 @@ func (n *node) talk() (a muster.LinkAnswer, err error) {
 		n.report = nil
 		n.reached()
 	}
-	if err := n.told(n.l.Mirror()); err != nil {
-		return a, err
+	if n.unread == "" {
+		if err := n.told(n.l.Mirror()); err != nil {
+			return a, err
+		}
 	}
 	if n.held.Retiring && n.clean {
 		return a, n.forget()
@@ -303,6 +325,24 @@ func (n *node) talk() (a muster.LinkAnswer, err error) {
 	}
 	n.reached()
 	return a, nil
+}
+
+// own drops what another node was told: this machine was it before somebody gave
+// it the credential of the one that it is.
+func (n *node) own() {
+	h, is := n.held, n.l.Node()
+	if h.Node == is || is == "" || n.unread != "" {
+		return
+	}
+	if h.Node != "" {
+		n.l.Say(fmt.Sprintf("what is held here was told to node %s, and this machine is node %s by now: it is dropped, and asked for anew", h.Node, is))
+		h, n.report = Held{}, nil
+	}
+	h.Node = is
+	if err := n.hold(h); err != nil {
+		n.l.Say(err.Error())
+		n.held = h
+	}
 }
 
 // told passes on what keeps the host from being heard. That the control plane

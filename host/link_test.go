@@ -39,16 +39,19 @@ func named(d *resource.Declaration) string {
 // A life is an imaginary node's, in imaginary time, with a control plane whose
 // behaviour is a function.
 type life struct {
-	plug  // pulled at an effect that lasts
-	now   Moment
-	ends  time.Duration
-	held  Held
-	lost  bool
-	gone  bool   // the identity
-	state string // what the machine is made to be
-	worst resource.Outcome
-	full  error            // why nothing can be applied
-	heard *resource.Report // the last that was delivered
+	plug   // pulled at an effect that lasts
+	is     string
+	unread error // why the state cannot be read, until then
+	readAt time.Duration
+	now    Moment
+	ends   time.Duration
+	held   Held
+	lost   bool
+	gone   bool   // the identity
+	state  string // what the machine is made to be
+	worst  resource.Outcome
+	full   error            // why nothing can be applied
+	heard  *resource.Report // the last that was delivered
 	// The declaration that brings another version; and how often this one was
 	// proven.
 	updated string
@@ -81,7 +84,12 @@ func (l *life) Pause(d time.Duration) error {
 	}
 	return nil
 }
-func (l *life) Held() (Held, error) { return l.held, nil }
+func (l *life) Held() (Held, error) {
+	if l.unread != nil && l.now.Up < l.readAt {
+		return Held{}, l.unread
+	}
+	return l.held, nil
+}
 func (l *life) Hold(h Held) error {
 	if l.pull() {
 		panic(errCut)
@@ -90,6 +98,7 @@ func (l *life) Hold(h Held) error {
 	return nil
 }
 func (l *life) Lost() (bool, error) { return l.lost, nil }
+func (l *life) Node() string        { return l.is }
 func (l *life) Apply(d *resource.Declaration, trigger string) (resource.Report, error) {
 	if l.pull() {
 		panic(errCut)
@@ -310,6 +319,11 @@ func TestLinked(t *testing.T) {
 			want: "0s apply 5 start; 0s apply 4 revert"},
 		{name: "the wall clock was set, and does not count", setUp: func(l *life) { l.held = trial; l.now.Wall = l.now.Wall.Add(time.Hour) }, plane: always(errAway), ends: 9 * time.Minute,
 			want: "0s apply 5 start; 1m0s apply 4 revert"},
+		{name: "what it holds cannot be read for a while", setUp: func(l *life) { l.held = trial; l.unread, l.readAt = errors.New("read-only"), time.Hour+150*time.Second },
+			plane: tells(trial.Declaration), ends: 9 * time.Minute,
+			want: "0s report 0 start failed; 3m0s apply 5 start; 3m0s report 5 start changed"},
+		{name: "told to another node", setUp: func(l *life) { l.held = holding(declares(9, "")); l.held.Node, l.is = "n1", "n2" }, plane: tells(declares(1, "")), ends: 9 * time.Minute,
+			want: "0s apply 9 start; 0s apply 1 declaration; 0s report 1 declaration changed"},
 		{name: "never applied to its end", setUp: func(l *life) { l.held = cutShort }, plane: always(errAway), ends: 9 * time.Minute,
 			want: "0s apply 4 revert"},
 	} {

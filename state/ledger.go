@@ -95,8 +95,9 @@ func (d *Dir) Ledger() (*Ledger, error) {
 		l.number = e.Number
 	}
 	l.lines = len(best)
+	l.dirty = true // what a killed process wrote is there, and perhaps not durable
 	if damaged == 0 && last[0] == last[1] {
-		return l, l.open()
+		return l, nil // it is opened once there is something to write: it may be for reading alone
 	}
 	return l, l.rewrite()
 }
@@ -152,8 +153,12 @@ func readEntries(b []byte) (entries []entry, bad string) {
 	return entries, ""
 }
 
-func (l *Ledger) open() error {
-	l.dirty = true // what a killed process wrote is there, and perhaps not durable
+func (l *Ledger) open() (err error) {
+	defer func() {
+		if err != nil {
+			l.close()
+		}
+	}()
 	for i, path := range l.dir.copies(ledgerName) {
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
 		if err != nil {
@@ -245,6 +250,11 @@ func (l *Ledger) Sync() error {
 	if !l.dirty {
 		return nil
 	}
+	if l.files[0] == nil {
+		if err := l.open(); err != nil {
+			return fmt.Errorf("the record of what this host owns cannot be written: %w", err)
+		}
+	}
 	for _, f := range l.files {
 		if len(l.ahead) == 0 {
 			break
@@ -269,8 +279,12 @@ func (l *Ledger) Sync() error {
 	return nil
 }
 
-// Close makes it durable, and compacts it when most of its lines are history.
+// Close makes what was written durable, and compacts it when most of its lines are
+// history.
 func (l *Ledger) Close() error {
+	if len(l.ahead) == 0 && l.files[0] == nil {
+		return nil
+	}
 	err := l.Sync()
 	if err == nil && l.lines > 64+len(l.owned)+len(l.owned)/4 {
 		err = l.rewrite()

@@ -40,7 +40,7 @@ func Open(path string, wait time.Duration) (*Dir, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(path, "lock"), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	f, err := lock(filepath.Join(path, "lock"))
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +48,8 @@ func Open(path string, wait time.Duration) (*Dir, error) {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
 			d := &Dir{path, f}
-			d.sweep()
+			durable.Sweep(d.path)
+			durable.Sweep(d.Originals())
 			return d, nil
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
@@ -62,16 +63,40 @@ func Open(path string, wait time.Duration) (*Dir, error) {
 	}
 }
 
-// sweep removes what processes that were killed have left half-written; its name
-// begins with a dot. What cannot be removed does no harm.
-func (d *Dir) sweep() {
-	for _, dir := range []string{d.path, d.Originals()} {
-		left, _ := filepath.Glob(filepath.Join(dir, ".*"))
-		for _, name := range left {
-			_ = os.Remove(name)
+// lock opens a file that can be locked. On a file system that is read-only it must
+// be there, and all can be read.
+func lock(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
+	if errors.Is(err, unix.EROFS) {
+		if f, e := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0); e == nil {
+			return f, nil
 		}
 	}
+	return f, err
 }
+
+// Live holds a state directory for the process that lives by it, beside those that
+// work on it now and then. ErrLived means that another one does.
+func Live(path string) (end func() error, err error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := lock(filepath.Join(path, "live"))
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = fmt.Errorf("%w (it holds %s)", ErrLived, f.Name())
+		}
+		return nil, err
+	}
+	return f.Close, nil
+}
+
+// ErrLived means that another muster-host lives by this state.
+var ErrLived = errors.New("another muster-host runs on this state directory, and a machine has one")
 
 // Close unlocks it.
 func (d *Dir) Close() error { return d.lock.Close() }

@@ -65,6 +65,7 @@ func (h *simulated) Moment() host.Moment {
 }
 func (h *simulated) Dice() float64             { return rand.Float64() }
 func (h *simulated) Say(string)                {}
+func (h *simulated) Node() string              { return h.identity.NodeID() }
 func (h *simulated) Held() (host.Held, error)  { return h.held, nil }
 func (h *simulated) Hold(held host.Held) error { h.held = held; return nil }
 func (h *simulated) Lost() (bool, error)       { return false, nil }

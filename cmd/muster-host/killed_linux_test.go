@@ -222,3 +222,63 @@ func (p *truePlane) asks(id string) bool {
 	d, err := p.admin.Node(p.Context(), id)
 	return err == nil && d.Link != nil && d.Link.Linked
 }
+
+// A second one on the same state ends at once, and says why; the first goes on.
+func TestOneRunsOnAState(t *testing.T) {
+	t.Parallel()
+	p, b := newTruePlane(t, nil), newBench(t)
+	id := p.node(b)
+	k := b.process(nil, "run")
+	k.waitFor(t, "it is linked", func() bool { return p.asks(id) })
+	if code, text := b.run("", "run"); code != exitLived || !strings.Contains(text, "a machine has one") {
+		t.Errorf("%d %s", code, text)
+	}
+	if code, text := b.run("", "owned"); code != 0 {
+		t.Errorf("looking is not for it: %d %s", code, text)
+	}
+	p.declare(b, id, strings.ReplaceAll(oneFile, "GENERATION", "one"))
+	k.waitFor(t, "it goes on", func() bool { return b.motd() == "one\n" })
+	k.kill()
+	k = b.process(nil, "run")
+	p.declare(b, id, strings.ReplaceAll(oneFile, "GENERATION", "two"))
+	k.waitFor(t, "what was killed holds nothing", func() bool { return b.motd() == "two\n" })
+}
+
+// A state directory that is read-only when the host starts is reported, and not the
+// end of it; what it holds is applied as far as can be recorded, which is not at all.
+func TestReadOnlyStateForTrue(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("a file system is made read-only in a namespace, which needs root")
+	}
+	t.Parallel()
+	p, b := newTruePlane(t, nil), newBench(t)
+	id := p.node(b)
+	p.declare(b, id, strings.ReplaceAll(oneFile, "GENERATION", "one"))
+	k := b.process(nil, "run")
+	k.waitFor(t, "it is applied", func() bool {
+		n, err := p.admin.NodeReport(t.Context(), id)
+		return err == nil && n.Report.Generation == 1
+	})
+	k.kill()
+	readOnly := []string{"unshare", "--mount", "--fork", "--kill-child=SIGKILL", "sh", "-c", `mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"`, b.state}
+	k = b.process(readOnly, "run")
+	k.waitFor(t, "it is reported", func() bool {
+		n, err := p.admin.NodeReport(t.Context(), id)
+		return err == nil && n.Report.Outcome == resource.OutcomeFailed && strings.Contains(n.Report.Briefing().Text(), "read-only file system")
+	})
+	if k.ProcessState != nil || !p.asks(id) {
+		t.Errorf("it does not live on: %s", k.out.String())
+	}
+	for _, look := range []string{"owned", "briefing"} {
+		c := b.process(readOnly, look)
+		if err := c.Wait(); err != nil && look == "owned" {
+			t.Errorf("%s: %v %s", look, err, c.out.String())
+		}
+	}
+	k.kill()
+	k = b.process(nil, "run")
+	k.waitFor(t, "all is well again", func() bool {
+		n, err := p.admin.NodeReport(t.Context(), id)
+		return err == nil && n.Report.Outcome == resource.OutcomeOK
+	})
+}

@@ -31,6 +31,15 @@ const describeEvery = 10 * time.Minute
 // node is the life of a node with a store: it is told what to be, over the
 // link. It ends when it is told to, or with one of the errors of host.Linked.
 func node(ctx context.Context, e *env, dir string, c setup.Credential, supervised bool) error {
+	end, err := state.Live(dir)
+	switch {
+	case errors.Is(err, state.ErrLived):
+		return exit{exitLived, err}
+	case err != nil:
+		e.say("whether another muster-host runs on this machine cannot be told: %v", err)
+	default:
+		defer end()
+	}
 	key, err := client.New(c.URL, c.APIKey, client.Trust{CA: []byte(c.CA)})
 	if err != nil {
 		return err
@@ -110,6 +119,7 @@ func momentOf(boot string) host.Moment {
 	return host.Moment{Wall: time.Now(), Boot: boot, Up: time.Duration(t.Nano())}
 }
 
+func (l *link) Node() string            { return l.identity.NodeID() }
 func (l *link) Dice() float64           { return rand.Float64() }
 func (l *link) Woken() (trigger string) { return l.watch.woken() }
 func (l *link) Pause(d time.Duration) error {

@@ -31,6 +31,7 @@ const (
 	exitUsage       = 2
 	exitNotApproved = 3 // register: nobody approved the code in time
 	exitIncomplete  = 4 // apply: something was kept as it is, or could not be told
+	exitLived       = 6 // run: another one runs on this state directory
 	// run --boot: the first process is to go on in the node's root file system.
 	exitRootReady status = 5
 )
