@@ -18,7 +18,14 @@ const (
 	linkWait  = 45 * time.Second // and up to ten more, so that a fleet does not come all at once
 	linkGrace = 2 * time.Minute  // a poll and some more: who is silent for longer is not linked
 	linkKept  = time.Minute      // how exactly it is written when a node was linked
+
+	linkAtOnce = 8                // polls of one node that wait: a host has one, and some that broke off
+	linkAgain  = 10 * time.Second // when to come back that have none
 )
+
+// linkPace is how often one node may ask; a host asks once a second at most, but
+// for what is new.
+var linkPace = pace{every: time.Second, burst: 60}
 
 // LinkNext answers when there is a newer declaration or an order, or when its
 // time is over.
@@ -76,7 +83,11 @@ func (c *Control) Arrive(by muster.Caller, p muster.LinkPoll) (*Poll, error) {
 		return nil, muster.Invalid("holds", "a generation is not negative")
 	}
 	p.Busy = false // which is nothing to remember
-	return &Poll{c, by, p, c.presence.arrive(c.now, by.NodeID, p)}, nil
+	leave, err := c.presence.arrive(c.now, by.NodeID, p)
+	if err != nil {
+		return nil, err
+	}
+	return &Poll{c, by, p, leave}, nil
 }
 
 // Look is what there is to answer now; unless it tells anything new, the poll
@@ -165,13 +176,16 @@ type presence struct {
 
 type present struct {
 	polls      int // that wait now
+	asked      debt
 	last, kept time.Time
 	said       muster.LinkPoll
 	changed    bool
 }
 
-// arrive notes a poll that comes; what it returns, that it goes.
-func (p *presence) arrive(now func() time.Time, node string, said muster.LinkPoll) (leave func()) {
+// arrive notes a poll that comes; what it returns, that it goes. A node that asks
+// as often as no host does is refused: its certificate was copied, as with a disk
+// image, or its host is ill.
+func (p *presence) arrive(now func() time.Time, node string, said muster.LinkPoll) (leave func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.nodes[node]
@@ -179,6 +193,16 @@ func (p *presence) arrive(now func() time.Time, node string, said muster.LinkPol
 		n = new(present)
 		p.nodes[node] = n
 	}
+	wait := linkPace.wait(n.asked, now())
+	if n.polls >= linkAtOnce {
+		wait = max(wait, linkAgain)
+	}
+	if wait > 0 {
+		q := muster.Problemf(muster.CodeTooMany, "node %s asks more often than one host does: are there machines that share its certificate, as copies of one disk do? muster node retire or muster registration disable ends it, and each enrols for itself", node)
+		q.RetryAfter = int((wait + time.Second - 1) / time.Second)
+		return nil, q
+	}
+	n.asked = linkPace.add(n.asked, now())
 	n.polls++
 	n.changed = n.changed || n.said != said
 	n.last, n.said = now(), said
@@ -187,7 +211,7 @@ func (p *presence) arrive(now func() time.Time, node string, said muster.LinkPol
 		defer p.mu.Unlock()
 		n.polls--
 		n.last = now()
-	}
+	}, nil
 }
 
 // due are the nodes of which the store must hear.

@@ -8,7 +8,10 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"io"
+	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -414,6 +417,77 @@ func TestTooOld(t *testing.T) {
 		p.ok(err)
 		if n := p.declare(h.node, "two"); n.Generation != 2 {
 			p.Errorf("%+v", n)
+		}
+	})
+}
+
+// Whoever asks as no host does, as many machines with one certificate, is told to
+// wait, and so is whoever asks without a pause; the one that waits stays linked.
+func TestLinkTooOften(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, "")
+	h := p.host(1)
+	refused := make(chan error, 100)
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			if _, err := h.c.LinkNext(ctx, muster.LinkPoll{}); ctx.Err() == nil {
+				refused <- err
+			}
+		})
+	}
+	for range 12 {
+		q := p.refused(<-refused, muster.CodeTooMany)
+		if q.RetryAfter != 10 || !strings.Contains(q.Detail, h.node) {
+			t.Errorf("%+v", q)
+		}
+	}
+	if d := must(p, func(ctx context.Context) (muster.NodeDetail, error) { return p.admin.Node(ctx, h.node) }); d.Link == nil || !d.Link.Linked {
+		t.Errorf("%+v", d.Link)
+	}
+	cancel()
+	all.Wait()
+	other, n := p.host(2), 0
+	for ; n < 100; n++ {
+		if _, err := other.c.LinkNext(t.Context(), muster.LinkPoll{Busy: true}); err != nil {
+			p.refused(err, muster.CodeTooMany)
+			break
+		}
+	}
+	if n != 60 {
+		t.Errorf("%d at once are borne", n)
+	}
+	p.advance(time.Second)
+	if _, err := other.c.LinkNext(t.Context(), muster.LinkPoll{Busy: true}); err != nil {
+		t.Error(err)
+	}
+}
+
+// What is no UTF-8, or JSON that no database takes, is the sender's fault.
+func TestLinkOddText(t *testing.T) {
+	engines(t, func(p *place) {
+		h := p.host(1)
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM(p.c.CA())
+		web := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{h.pair}}}}
+		for body, want := range map[string]int{
+			"{\"profile\":{\"os\":\"\xff\xfe\"}}":   400,
+			`{"profile":{"os":"\u0000"}}`:           204, // as it came, which is text
+			`{"profile":{"os":"\ud800"}}`:           204,
+			"{\"facts\":{\"os\":\"\xc3\x28\"}}":     400,
+			`{"profile":{"os":"b\u00f6se \u2028"}}`: 204,
+		} {
+			q, err := http.NewRequestWithContext(p.Context(), "PUT", p.c.URL()+"/v1/link/profile", strings.NewReader(body))
+			p.ok(err)
+			q.Header.Set("Content-Type", "application/json")
+			a, err := web.Do(q)
+			p.ok(err)
+			text, _ := io.ReadAll(a.Body)
+			a.Body.Close()
+			if a.StatusCode != want {
+				p.Errorf("%q: %d %s", body, a.StatusCode, text)
+			}
 		}
 	})
 }

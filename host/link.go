@@ -298,6 +298,7 @@ func (n *node) talk() (a muster.LinkAnswer, err error) {
 			return a, err
 		}
 		n.lost, n.trigger = false, triggerStart
+		n.reconcile() // now, and not after the next answer, which may take its time
 	}
 	if n.report != nil {
 		if err := n.told(n.l.Report(*n.report)); err != nil {

@@ -249,7 +249,7 @@ func TestLinked(t *testing.T) {
 		{name: "no tombstone: a proxy says that it is gone", setUp: func(l *life) { l.held = holding(declares(1, "")) }, plane: always(muster.Problemf(muster.CodeGone, "")), ends: 11 * time.Minute,
 			want: "0s apply 1 start; 10m0s apply 1 timer"},
 		{name: "the store was lost", setUp: func(l *life) { l.lost = true; l.held = holding(declares(1, "")) }, plane: until(12*time.Minute, always(errAway), tells(declares(1, ""))), ends: 16 * time.Minute,
-			want: "12m29s recover; 12m49s apply 1 reconnect; 14m29s report 1 reconnect changed"},
+			want: "12m29s recover; 12m29s apply 1 start; 12m29s report 1 start changed; 12m49s apply 1 reconnect; 14m29s report 1 reconnect changed"},
 		{name: "told to report", setUp: func(l *life) { l.held = holding(declares(1, "")) }, plane: tells(declares(1, ""), muster.OrderReportNow), ends: 9 * time.Minute,
 			want: "0s apply 1 start; 0s report 1 start changed; 0s apply 1 asked; 1s report 1 asked changed"},
 		{name: "told to change its key", plane: tells(nil, muster.OrderRekey), ends: time.Minute, want: "1s certify anew=false rekey=true"},

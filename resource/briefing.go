@@ -94,6 +94,34 @@ func (b Briefing) Note() string {
 	return t
 }
 
+// newsMost is how many resources a log's line names.
+const newsMost = 5
+
+// News is one line for a log; empty when nothing was changed and nothing failed.
+func (r Report) News() string {
+	sum, words := r.Sum(), []string{}
+	for _, o := range []Outcome{OutcomeChanged, OutcomeFailed, OutcomeUnknown} {
+		if sum[o] > 0 {
+			words = append(words, fmt.Sprintf("%d %s", sum[o], o))
+		}
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("applied generation %d (%s): %s of %d", r.Generation, r.Trigger, strings.Join(words, ", "), len(r.Lines))
+	named := 0
+	for _, l := range r.Lines {
+		if l.Outcome == OutcomeOK || l.Outcome == OutcomeKept {
+			continue
+		}
+		if named++; named > newsMost {
+			return text + "; and more, see muster-host briefing"
+		}
+		text += "; " + strings.Join(strings.Fields(l.Text()), " ")
+	}
+	return text
+}
+
 // Text is one line of a report as people read it.
 func (l Line) Text() string { return lineText(l.Outcome, l.Ref, l.Did, l.Reason) }
 

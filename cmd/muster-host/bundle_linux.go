@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -95,7 +96,11 @@ func (e *env) raise(dir, file string, dryRun bool) error {
 	if err := e.applied(dir, w); err != nil || dryRun {
 		return err
 	}
-	fmt.Fprint(e.err, "muster-host: the control plane is up. This machine joins it like any other:\n"+
-		"  muster token issue | muster-host enrol --token -\n")
+	where := ""
+	if at := e.names(dir, &d)["address"]; at != "" && d.Find(resource.NewRef(resource.KindService, "musterd.service")) != nil {
+		where = ", at https://" + net.JoinHostPort(at, "8443") + " unless /etc/muster/musterd.env says otherwise"
+	}
+	fmt.Fprintf(e.err, "muster-host: the control plane is up%s. This machine joins it like any other:\n"+
+		"  muster token issue | muster-host enrol --token -\n", where)
 	return nil
 }

@@ -190,6 +190,9 @@ func (l *link) Apply(d *resource.Declaration, trigger string) (r resource.Report
 		return err
 	})
 	l.watch.applied(d)
+	if news := r.News(); news != "" && err == nil {
+		l.Say(news)
+	}
 	return r, err
 }
 

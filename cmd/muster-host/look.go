@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"muster.internal"
 	"muster.internal/inventory"
@@ -52,7 +53,9 @@ func facts(_ context.Context, e *env) error {
 		return err
 	}
 	return e.print(info, func(w io.Writer) {
-		fmt.Fprintf(w, "UUID     %s\nmachine  %s %s\nserial   %s\nmemory   %d MiB\nCPUs     %d\nfirmware %s\n", f.UUID, f.Manufacturer, f.Product, f.Serial, f.MemoryMiB, f.CPUs, cmp.Or(f.Firmware, "unknown"))
+		said := func(text string) string { return cmp.Or(strings.TrimSpace(text), "unknown") }
+		fmt.Fprintf(w, "UUID     %s\nmachine  %s\nserial   %s\nmemory   %d MiB\nCPUs     %d\nfirmware %s\n",
+			said(f.UUID), said(f.Manufacturer+" "+f.Product), said(f.Serial), f.MemoryMiB, f.CPUs, said(f.Firmware))
 		for _, m := range f.MACs {
 			fmt.Fprintf(w, "NIC      %s\n", m)
 		}

@@ -27,7 +27,9 @@ it, and keeps the credential. Exit status 3: nobody approved it in time.
 `},
 	"run": {"run", `Lives as a node of the fleet. A service manager starts it. Without a credential
 it waits for one, and does nothing else; with one it keeps this machine as its
-control plane declared it last, whether that can be reached or not.
+control plane declared it last, whether that can be reached or not. Its log has a
+line for each apply that changed something or failed. Exit status 6: another one
+runs on this state directory already.
 `},
 	"apply": {"apply FILE", `Makes this machine as a declaration says, JSON or YAML ("-": standard input), by
 hand and without any control plane. What the file does not name stays as it is.

@@ -340,11 +340,15 @@ declaration. The same can be said at the machine: muster-host adopt resolve.`,
 		Args:              names("NODE", "RESOURCE", "take|keep"),
 		ValidArgsFunction: a.completeWith(machineWords),
 		RunE: a.with(func(c *cobra.Command, f fleet, args []string) error {
+			ref, word := resource.RefOf(args[1]), resource.Resolution(args[2])
+			if word != resource.ResolveTake && word != resource.ResolveKeep {
+				return usagef("say take or keep, not %q", args[2])
+			}
 			n, err := node(c.Context(), f, args[0])
 			if err != nil {
 				return err
 			}
-			r := muster.ConflictResolution{Ref: resource.RefOf(args[1]), Resolve: resource.Resolution(args[2])}
+			r := muster.ConflictResolution{Ref: ref, Resolve: word}
 			d, err := f.ResolveConflict(c.Context(), n.ID, r)
 			if err != nil {
 				return err

@@ -89,9 +89,11 @@ func (a *app) reportNow(ctx context.Context, f fleet, n muster.Node) error {
 	if n.Link != nil && !n.Link.Linked {
 		return fmt.Errorf("the host of %s is away since %s UTC, and cannot report now", n.ID, n.Link.LastLinked.UTC().Format(time.DateTime))
 	}
-	if _, err := f.OrderNode(ctx, n.ID, muster.OrderReportNow); err != nil {
+	asked, err := f.OrderNode(ctx, n.ID, muster.OrderReportNow)
+	if err != nil {
 		return err
 	}
+	fmt.Fprintf(a.stderr, "waiting for the report of %s (%s), which was asked for it at %s UTC\n", n.ID, dash(n.Hostname), asked.AskedAt.UTC().Format(time.DateTime))
 	for end := time.Now().Add(reportWithin); ; {
 		d, err := f.Node(ctx, n.ID)
 		if err != nil || !slices.ContainsFunc(d.Orders, func(o muster.NodeOrder) bool { return o.Kind == muster.OrderReportNow }) {
