@@ -101,10 +101,14 @@ const (
 	OrderReportNow OrderKind = "report_now" // apply, and report, changed or not
 	OrderRetire    OrderKind = "retire"     // give everything up, then drop the identity
 	OrderRekey     OrderKind = "rekey"      // make a new key pair, with a new agent key
+	OrderReboot    OrderKind = "reboot"     // restart the machine, once
+	// OrderRebootDrained is OrderReboot for its host, which is told so once nothing
+	// runs on the node any more; afterwards the node serves again.
+	OrderRebootDrained OrderKind = "reboot_drained"
 )
 
 // OrderKinds are all of them.
-var OrderKinds = []OrderKind{OrderReportNow, OrderRetire, OrderRekey}
+var OrderKinds = []OrderKind{OrderReportNow, OrderRetire, OrderRekey, OrderReboot, OrderRebootDrained}
 
 // A NodeOrder is what a host is asked for and has not done yet. It is told when
 // it comes, and again until it has done it.

@@ -26,7 +26,7 @@ func (a *API) declarations() {
 		func(ctx context.Context, s Session, in *id) (resource.Briefing, error) {
 			return s.NodeBriefing(ctx, in.ID)
 		})
-	add(a, op{method: post, path: "/v1/nodes/{id}/orders", id: "order-node", summary: "Ask the host of a node for something (report_now, rekey, retire)", acts: may(muster.ActNodeChange)},
+	add(a, op{method: post, path: "/v1/nodes/{id}/orders", id: "order-node", summary: "Ask the host of a node for something (report_now, rekey, retire, reboot, reboot_drained)", acts: may(muster.ActNodeChange)},
 		func(ctx context.Context, s Session, in *idBody[orderBody]) (muster.NodeOrder, error) {
 			return s.OrderNode(ctx, in.ID, in.Body.Kind)
 		})
@@ -47,7 +47,7 @@ func (a *API) declarations() {
 }
 
 type orderBody struct {
-	Kind muster.OrderKind `json:"verb" enum:"report_now,retire,rekey"`
+	Kind muster.OrderKind `json:"verb" enum:"report_now,retire,rekey,reboot,reboot_drained"`
 }
 
 // grants serves what nodes may use outside of the control plane.

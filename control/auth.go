@@ -233,7 +233,7 @@ var keepsKeys = func() map[string]bool {
 		"take_slot": true, "issue_token": true, "revoke_token": true, "deliver_root_password": true, "create_key": true, "create_operator": true,
 		"declare": true, "order": true, "next_key": true, "retired": true, "sign_certificate": true, "away": true, "back": true, "drift_fought": true, "add_provider": true, "remove_provider": true,
 		store.ActionClaim: true, store.ActionClaimDrain: true, store.ActionClaimKeep: true, store.ActionClaimRelease: true, store.ActionClaimBreak: true, store.ActionClaimExpire: true, store.ActionClaimEnd: true,
-		store.ActionGrant: true, store.ActionGrantLive: true, store.ActionGrantRevoke: true, store.ActionGrantRevoked: true, store.ActionGrantFailed: true, store.ActionLabel: true, store.ActionReservoir: true, store.ActionNote: true, store.ActionDiskMissing: true, store.ActionDiskBack: true, store.ActionMinimum: true, store.ActionNoMinimum: true, "apply_failed": true, "reverted": true, "placement_healthy": true, "placement_unhealthy": true,
+		store.ActionGrant: true, store.ActionGrantLive: true, store.ActionGrantRevoke: true, store.ActionGrantRevoked: true, store.ActionGrantFailed: true, store.ActionLabel: true, "rebooted": true, store.ActionReservoir: true, store.ActionNote: true, store.ActionDiskMissing: true, store.ActionDiskBack: true, store.ActionMinimum: true, store.ActionNoMinimum: true, "apply_failed": true, "reverted": true, "placement_healthy": true, "placement_unhealthy": true,
 		store.ActionAddModule: true, store.ActionWantModule: true, store.ActionRemoveModule: true, store.ActionSetTarget: true, store.ActionPlanning: true,
 		store.ActionPruneBlueprints: true, store.ActionHandOver: true}
 	for _, state := range muster.PlacementStates {

@@ -101,12 +101,33 @@ func (q *Poll) Look(ctx context.Context) (a muster.LinkAnswer, tells bool, err e
 	a = muster.LinkAnswer{Generation: n.Generation, Declaration: n.Newer, NextSeconds: 1 + rand.IntN(3)}
 	untold := false
 	for _, o := range n.Orders {
-		a.Orders, untold = append(a.Orders, o.Kind), untold || o.ToldAt == nil
+		kind := o.Kind
+		if kind == muster.OrderReboot || kind == muster.OrderRebootDrained {
+			if o.ToldAt != nil {
+				back, err := q.back(ctx)
+				if err != nil {
+					return a, false, err
+				}
+				if back {
+					return q.Look(ctx) // without what is over
+				}
+			}
+			kind = muster.OrderReboot
+		}
+		a.Orders, untold = append(a.Orders, kind), untold || o.ToldAt == nil
 	}
 	if untold {
-		err = q.c.store.TellOrders(ctx, q.c.now(), q.by)
+		err = q.c.store.TellOrders(ctx, q.c.now(), q.by, q.said.BootID)
 	}
 	return a, untold || n.Newer != nil, err
+}
+
+// back ends the order to restart of a machine that was restarted.
+func (q *Poll) back(ctx context.Context) (back bool, err error) {
+	if back, err = q.c.store.Back(ctx, q.by.NodeID, q.said.BootID); err != nil || !back {
+		return false, err
+	}
+	return true, q.c.store.Rebooted(ctx, q.c.now(), q.by, q.said.BootID)
 }
 
 // Leave ends the poll.

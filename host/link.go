@@ -49,6 +49,8 @@ type Link interface {
 	Updated() bool
 	// Proven notes that this version is one that can link.
 	Proven() error
+	// Reboot restarts the machine in good order; it returns before that happens.
+	Reboot() error
 	// Forget drops the identity: key pair, certificate and credential.
 	Forget() error
 
@@ -110,6 +112,7 @@ type node struct {
 	failures    int              // to reach the control plane, in a row
 	tried       bool             // to reach it, since what is on trial was applied
 	recertify   bool
+	rebooting   bool // this machine restarts
 	rekey       bool
 	refused     string // the last refusal that was reported
 	unread      string // why the state cannot be read

@@ -112,6 +112,11 @@ func (l *life) Apply(d *resource.Declaration, trigger string) (resource.Report, 
 }
 func (l *life) Updated() bool { return l.updated != "" && l.updated == l.state }
 func (l *life) Proven() error { l.proven++; return nil }
+func (l *life) Reboot() error {
+	l.note("reboot")
+	return nil
+}
+
 func (l *life) Forget() error {
 	if l.pull() {
 		panic(errCut)
@@ -253,6 +258,7 @@ func TestLinked(t *testing.T) {
 		{name: "told to report", setUp: func(l *life) { l.held = holding(declares(1, "")) }, plane: tells(declares(1, ""), muster.OrderReportNow), ends: 9 * time.Minute,
 			want: "0s apply 1 start; 0s report 1 start changed; 0s apply 1 asked; 1s report 1 asked changed"},
 		{name: "told to change its key", plane: tells(nil, muster.OrderRekey), ends: time.Minute, want: "1s certify anew=false rekey=true"},
+		{name: "told to restart, and again until it does", plane: tells(nil, muster.OrderReboot, muster.OrderReboot), ends: time.Minute, want: "0s reboot"},
 		{name: "told what it does not know", plane: tells(nil, "sing"), ends: time.Minute, want: ""},
 		{name: "retired", setUp: func(l *life) { l.held = holding(declares(1, "")) }, plane: tells(declares(1, ""), muster.OrderRetire),
 			want: "0s apply 1 start; 0s report 1 start changed; 0s apply nothing retire; 1s report 1 retire changed; 1s forget", err: ErrRetired},

@@ -63,6 +63,16 @@ func (n *node) order(kind muster.OrderKind) {
 			return
 		}
 		n.trigger = resource.TriggerRetire
+	case muster.OrderReboot:
+		if n.rebooting { // it is told again until the machine is back
+			return
+		}
+		if err := n.l.Reboot(); err != nil {
+			n.l.Say("this machine was asked to restart, and cannot: " + err.Error())
+			return
+		}
+		n.l.Say("this machine restarts: its operator asks for it")
+		n.rebooting = true
 	default:
 		n.l.Say(fmt.Sprintf("the control plane asks for %q, which this version does not know", kind))
 		return

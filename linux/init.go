@@ -174,6 +174,19 @@ func ending(ws syscall.WaitStatus) string {
 	return fmt.Sprintf("exit status %d", ws.ExitStatus())
 }
 
+// Restart has what runs this machine restart it: systemd, or this program where
+// it is the first process.
+func (m *Machine) Restart() error {
+	switch m.Profile().ServiceManager {
+	case "systemd":
+		_, err := m.run("systemctl", "reboot")
+		return err
+	case "muster-host":
+		return Reboot()
+	}
+	return errors.New("it has neither systemd nor muster-host as its first process")
+}
+
 // Reboot restarts the machine, with everything written.
 func Reboot() error {
 	unix.Sync()

@@ -10,21 +10,26 @@ import (
 	"muster.internal/resource"
 )
 
-var (
-	ordersOf = define("node-orders/of", `SELECT verb, asked_at, asked_by, told_at FROM node_orders WHERE node_id = $1 ORDER BY verb`)
-	// A node is told to retire once nothing is placed on it any more, and nobody
-	// claims it.
-	ordersDue = define("node-orders/due", `
-SELECT verb, asked_at, asked_by, told_at FROM node_orders o WHERE node_id = $1 AND (verb <> 'retire' OR NOT EXISTS (
+// A node is told to retire once nothing is placed on it any more, and nobody
+// claims it; to restart drained, once it is quiesced.
+const dueNow = `(o.verb <> 'retire' OR NOT EXISTS (
  SELECT 1 FROM placements p WHERE p.node_id = o.node_id AND p.kind = 'service' AND p.state <> 'removed' AND p.state IN ('reserved', 'placed', 'moving'))
- AND NOT EXISTS (SELECT 1 FROM claims c WHERE c.node_id = o.node_id AND c.state <> 'released'))
+ AND NOT EXISTS (SELECT 1 FROM claims c WHERE c.node_id = o.node_id AND c.state <> 'released')) AND (o.verb <> 'reboot_drained' OR EXISTS (SELECT 1 FROM nodes n WHERE n.node_id = o.node_id AND n.state = 'quiesced'))`
+
+var (
+	ordersOf  = define("node-orders/of", `SELECT verb, asked_at, asked_by, told_at FROM node_orders WHERE node_id = $1 ORDER BY verb`)
+	ordersDue = define("node-orders/due", `
+SELECT verb, asked_at, asked_by, told_at FROM node_orders o WHERE node_id = $1 AND `+dueNow+`
 ORDER BY verb`)
 	// A link is written down some time after what comes over it.
 	everLinked = define("node-orders/linked", `
 SELECT 1 FROM nodes n WHERE node_id = $1 AND (EXISTS (SELECT 1 FROM node_mirrors m WHERE m.node_id = n.node_id) OR EXISTS (SELECT 1 FROM node_links l WHERE l.node_id = n.node_id))`)
-	addOrder   = define("node-orders/add", `INSERT INTO node_orders (node_id, verb, asked_at, asked_by) VALUES ($1, $2, $3, $4)`)
-	dropOrder  = define("node-orders/drop", `DELETE FROM node_orders WHERE node_id = $1 AND verb = $2`)
-	tellOrder  = define("node-orders/tell", `UPDATE node_orders SET told_at = $2 WHERE node_id = $1 AND told_at IS NULL`)
+	addOrder  = define("node-orders/add", `INSERT INTO node_orders (node_id, verb, asked_at, asked_by, policy) VALUES ($1, $2, $3, $4, $5)`)
+	dropOrder = define("node-orders/drop", `DELETE FROM node_orders WHERE node_id = $1 AND verb = $2`)
+	tellOrder = define("node-orders/tell", `
+UPDATE node_orders AS o SET told_at = $2, boot_id = $3 WHERE node_id = $1 AND told_at IS NULL AND `+dueNow)
+	toldReboots = define("node-orders/reboots", `
+SELECT verb, boot_id, policy FROM node_orders WHERE node_id = $1 AND verb IN ('reboot', 'reboot_drained') AND told_at IS NOT NULL ORDER BY verb`)
 	setNextKey = define("node-orders/key", `UPDATE node_orders SET key_id = $2, key_hash = $3, replaces = $4 WHERE node_id = $1 AND verb = 'rekey'`)
 	// The next key is good only for as long as the one that it replaces.
 	nextKey = define("node-orders/next-key", `
@@ -74,8 +79,14 @@ func (s *Store) OrderNode(ctx context.Context, now time.Time, by muster.Caller, 
 				return err
 			}
 		}
+		wanted := m.node.Policy
+		if kind == muster.OrderRebootDrained {
+			if err := t.moveNode(m, lifecycle.Quiesce, lifecycle.Facts{}); err != nil {
+				return err
+			}
+		}
 		o = muster.NodeOrder{Kind: kind, AskedAt: t.now, AskedBy: by.String()}
-		if _, err := t.exec(addOrder, nodeID, string(kind), micro(t.now), o.AskedBy); err != nil {
+		if _, err := t.exec(addOrder, nodeID, string(kind), micro(t.now), o.AskedBy, string(wanted)); err != nil {
 			return err
 		}
 		_, err = t.record(ActionOrder, nodeSubject(nodeID), detail{"verb": kind})
@@ -107,10 +118,11 @@ func findOrder(from source, nodeID string, kind muster.OrderKind) (*muster.NodeO
 	return nil, err
 }
 
-// TellOrders notes that a node's host is told what it is asked for.
-func (s *Store) TellOrders(ctx context.Context, now time.Time, by muster.Caller) error {
+// TellOrders notes that a node's host is told what it is asked for, in this boot
+// of its machine.
+func (s *Store) TellOrders(ctx context.Context, now time.Time, by muster.Caller, bootID string) error {
 	return s.write(ctx, "telling a host what it is asked for", now, by, func(t *tx) error {
-		_, err := t.exec(tellOrder, by.NodeID, micro(t.now))
+		_, err := t.exec(tellOrder, by.NodeID, micro(t.now), bootID)
 		return err
 	})
 }
@@ -152,6 +164,13 @@ func (t *tx) fulfil(r resource.Report) error {
 // resumable refuses to take a node back whose host gives everything up already.
 // A host that was not told yet is told nothing.
 func (t *tx) resumable(nodeID string) error {
+	if drain, err := findOrder(t, nodeID, muster.OrderRebootDrained); err != nil {
+		return err
+	} else if drain != nil && drain.ToldAt == nil {
+		if _, err := t.exec(dropOrder, nodeID, string(muster.OrderRebootDrained)); err != nil {
+			return err
+		}
+	}
 	o, err := findOrder(t, nodeID, muster.OrderRetire)
 	if err != nil || o == nil {
 		return err
@@ -163,6 +182,74 @@ func (t *tx) resumable(nodeID string) error {
 	}
 	_, err = t.exec(dropOrder, nodeID, string(muster.OrderRetire))
 	return err
+}
+
+// Rebooted ends the orders to restart of a machine that is in another boot than
+// the one in which its host was told. What was drained for it serves again.
+func (s *Store) Rebooted(ctx context.Context, now time.Time, by muster.Caller, bootID string) error {
+	return s.write(ctx, "hearing that a machine was restarted", now, by, func(t *tx) error {
+		m, err := t.onNode(by.NodeID)
+		if err != nil {
+			return err
+		}
+		told, err := findReboots(t, by.NodeID)
+		if err != nil {
+			return err
+		}
+		for _, r := range told {
+			if !r.over(bootID) {
+				continue
+			}
+			if _, err := t.exec(dropOrder, by.NodeID, string(r.kind)); err != nil {
+				return err
+			}
+			if _, err := t.record("rebooted", nodeSubject(by.NodeID), detail{"verb": r.kind}); err != nil {
+				return err
+			}
+			if r.kind != muster.OrderRebootDrained || r.policy == muster.PolicyQuiesce || m.node.Policy != muster.PolicyQuiesce {
+				continue
+			}
+			if err := t.moveNode(m, lifecycle.Resume, lifecycle.Facts{}); err != nil {
+				return err
+			}
+			if r.policy == muster.PolicyNoProvision {
+				if err := t.moveNode(m, lifecycle.NoProvision, lifecycle.Facts{}); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// A reboot is an order to restart that a host was told.
+type reboot struct {
+	kind   muster.OrderKind
+	boot   string // in which it was told
+	policy muster.NodePolicy
+}
+
+// over tells whether the machine was restarted since.
+func (r reboot) over(bootID string) bool { return r.boot != "" && bootID != "" && r.boot != bootID }
+
+func findReboots(from source, nodeID string) (all []reboot, err error) {
+	err = from.each(toldReboots, []any{nodeID}, func(scan func(...any) error) error {
+		var r reboot
+		err := scan(&r.kind, &r.boot, &r.policy)
+		all = append(all, r)
+		return err
+	})
+	return all, err
+}
+
+// Back tells whether a machine was restarted since its host was told to.
+func (s *Store) Back(ctx context.Context, nodeID, bootID string) (back bool, err error) {
+	err = s.read(ctx, "looking whether a machine was restarted", func(r *reading) error {
+		told, err := findReboots(r, nodeID)
+		back = slices.ContainsFunc(told, func(r reboot) bool { return r.over(bootID) })
+		return err
+	})
+	return back, err
 }
 
 // NextKey gives a host that was asked for another key pair the agent key that

@@ -41,7 +41,7 @@ func TestOrders(t *testing.T) {
 		if got := orders(t, s, node); got != "report_now" {
 			t.Fatalf("it is asked for %q", got)
 		}
-		if err := s.TellOrders(ctx, start.Add(time.Second), by); err != nil {
+		if err := s.TellOrders(ctx, start.Add(time.Second), by, "b1"); err != nil {
 			t.Fatal(err)
 		}
 		if d := must[muster.NodeDetail](t)(s.Node(ctx, node)); len(d.Orders) != 1 || d.Orders[0].ToldAt == nil || !d.Orders[0].ToldAt.Equal(start.Add(time.Second)) {
@@ -93,7 +93,7 @@ func TestRetire(t *testing.T) {
 			t.Errorf("taken back, it is asked for %q", got)
 		}
 		retire()
-		if err := s.TellOrders(ctx, start, by); err != nil {
+		if err := s.TellOrders(ctx, start, by, "b1"); err != nil {
 			t.Fatal(err)
 		}
 		_, err := s.RaiseNode(ctx, start, ada, node, lifecycle.Resume)
@@ -175,6 +175,84 @@ func TestRekey(t *testing.T) {
 		for _, dead := range []string{second, third} {
 			_, err = s.Authenticate(ctx, start, dead, "")
 			wantCode(t, err, muster.CodeUnauthenticated)
+		}
+		healthy(t, s)
+	})
+}
+
+// A machine is restarted once: the order is over when it is in another boot, and
+// what was drained for it serves again as it did before.
+func TestReboot(t *testing.T) {
+	engines(t, func(t *testing.T, s *Store) {
+		ctx := t.Context()
+		site(t, s)
+		member(t, s, boxNo(1), start)
+		node := must[muster.Registration](t)(s.Registration(ctx, boxNo(1).uuid)).NodeID
+		linkUp(t, s, node)
+		by := muster.Caller{NodeID: node, KeyID: "k", Scope: muster.ScopeAgent}
+		tell := func(boot string) {
+			t.Helper()
+			if err := s.TellOrders(ctx, start, by, boot); err != nil {
+				t.Fatal(err)
+			}
+		}
+		back := func(boot string, want bool) {
+			t.Helper()
+			if got := must[bool](t)(s.Back(ctx, node, boot)); got != want {
+				t.Errorf("back in boot %q: %v", boot, got)
+			}
+			if err := s.Rebooted(ctx, start, by, boot); err != nil {
+				t.Fatal(err)
+			}
+		}
+		policy := func() muster.NodePolicy { return must[muster.NodeDetail](t)(s.Node(ctx, node)).Policy }
+
+		must[muster.NodeOrder](t)(s.OrderNode(ctx, start, ada, node, muster.OrderReboot))
+		back("b1", false) // nobody was told
+		tell("b1")
+		back("b1", false) // told, and not restarted yet
+		back("", false)   // a host that does not know its boot
+		if got := orders(t, s, node); got != "reboot" {
+			t.Errorf("asked for %q", got)
+		}
+		back("b2", true)
+		if got := orders(t, s, node); got != "" || policy() != muster.PolicyInService {
+			t.Errorf("asked for %q, policy %s", got, policy())
+		}
+
+		for _, before := range []muster.NodePolicy{muster.PolicyInService, muster.PolicyNoProvision, muster.PolicyQuiesce} {
+			if before != policy() {
+				must[muster.Node](t)(s.RaiseNode(ctx, start, ada, node, map[muster.NodePolicy]muster.Event{muster.PolicyNoProvision: lifecycle.NoProvision, muster.PolicyQuiesce: lifecycle.Quiesce}[before]))
+			}
+			place(t, s, node, "p-"+string(before), "service", "placed")
+			must[muster.NodeOrder](t)(s.OrderNode(ctx, start, ada, node, muster.OrderRebootDrained))
+			tell("b2")
+			if got := orders(t, s, node); got != "" || policy() != muster.PolicyQuiesce {
+				t.Errorf("%s: asked for %q while something runs there, policy %s", before, got, policy())
+			}
+			back("b3", false)
+			meddle(t, s, "UPDATE placements SET state = 'removed' WHERE node_id = '"+node+"'")
+			s.mustTick(t, start.Add(time.Minute))
+			if got := orders(t, s, node); got != "reboot_drained" {
+				t.Errorf("%s: asked for %q once it is quiet", before, got)
+			}
+			tell("b2")
+			back("b2", false)
+			back("b3", true)
+			if got := orders(t, s, node); got != "" || policy() != before {
+				t.Errorf("%s: asked for %q, policy %s", before, got, policy())
+			}
+			s.mustTick(t, start.Add(time.Hour))
+			if before == muster.PolicyQuiesce {
+				must[muster.Node](t)(s.RaiseNode(ctx, start, ada, node, lifecycle.Resume))
+			}
+		}
+
+		// Whoever takes the node back before its host was told wants no restart.
+		must[muster.NodeOrder](t)(s.OrderNode(ctx, start, ada, node, muster.OrderRebootDrained))
+		must[muster.Node](t)(s.RaiseNode(ctx, start, ada, node, lifecycle.Resume))
+		if d := must[muster.NodeDetail](t)(s.Node(ctx, node)); len(d.Orders) != 0 || d.Policy != muster.PolicyInService {
+			t.Errorf("%+v", d)
 		}
 		healthy(t, s)
 	})

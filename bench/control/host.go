@@ -69,6 +69,7 @@ func (h *simulated) Node() string              { return h.identity.NodeID() }
 func (h *simulated) Held() (host.Held, error)  { return h.held, nil }
 func (h *simulated) Hold(held host.Held) error { h.held = held; return nil }
 func (h *simulated) Lost() (bool, error)       { return false, nil }
+func (h *simulated) Reboot() error             { return errors.New("nobody restarts it") }
 func (h *simulated) Forget() error             { return errors.New("nobody retires it") }
 func (h *simulated) Recover() error            { return nil }
 func (h *simulated) Proven() error             { return nil }

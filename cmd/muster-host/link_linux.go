@@ -48,7 +48,7 @@ func node(ctx context.Context, e *env, dir string, c setup.Credential, supervise
 	if err != nil {
 		return err
 	}
-	l := &link{ctx: ctx, e: e, dir: dir, credential: c, key: key, boot: boot}
+	l := &link{ctx: ctx, e: e, dir: dir, credential: c, key: key, boot: boot, restart: e.linux().Restart}
 	if supervised {
 		if l.program, err = ownProgram(); err != nil {
 			return err
@@ -92,6 +92,7 @@ type link struct {
 	mirrored    digest // of what the control plane knows of it
 	described   digest
 	hardware    digest
+	restart     func() error // of the machine
 	describedAt time.Duration
 	watch       *watch
 	told        digest // of what the control plane knows of health
@@ -226,6 +227,7 @@ func (l *link) Proven() error {
 	return keepProven(l.dir)
 }
 
+func (l *link) Reboot() error { return l.restart() }
 func (l *link) Forget() error { return forgetIdentity(l.dir) }
 
 // Recover asks for the mirror and takes back what is still so.

@@ -26,7 +26,7 @@ serial. What would be done is shown, and the number of nodes has to be typed; on
 that fails stops no other.`,
 		a.nodeLs(), a.nodeShow(), many(a.nodeLabel()), many(a.nodeReservoir()), many(a.nodeNote()), a.nodeTicket(),
 		a.nodeDeclare(), a.nodeHandOver(), a.nodeDeclaration(), a.nodeReport(), a.nodeBriefing(), a.nodeOwned(), a.nodeHealth(), a.nodeResolve(), a.nodeGrant(), a.nodeGrants(), a.nodeRevoke(), a.nodeProfile(),
-		a.nodeInventory(),
+		a.nodeInventory(), many(a.nodeReboot()),
 		many(a.nodeRaise("no-provision", "Place nothing new on a node", "Place nothing new on a node. What runs there is left alone. Resume takes it back.", "gets nothing new", "")),
 		many(a.nodeRaise("quiesce", "Move away what can move, stop the rest, for a while", "Move away what can move and stop the rest, for work on the machine. Resume takes it back.", "is to be quiet", "")),
 		many(a.nodeRaise("resume", "Take a node back into service", "Take back no-provision, quiesce, or a graceful removal that is not finished.", "is to serve", "")),

@@ -29,6 +29,41 @@ says so until then.`,
 	}
 }
 
+func (a *app) nodeReboot() *cobra.Command {
+	var drained, now bool
+	c := &cobra.Command{
+		Use:   "reboot NODE",
+		Short: "Have the host of a node restart its machine, drained or at once",
+		Long: `Have the host of a node restart its machine, once. With --drained the node is
+quiesced first, its host is told when nothing runs there any more, and once the
+machine is back the node serves again as before; resume, before its host was told,
+takes it back. With --now what runs there goes down with the machine.
+
+It is done when the machine is back in another boot: "muster node show" says so
+until then, and "muster audit ls" has each step. A host that is away restarts when
+it is back. That the power was off is not seen by anybody.`,
+		Example: `  muster node reboot 8CX2P53 --drained
+  muster node reboot --selector rack=r1 --now`,
+		Args:              names("NODE"),
+		ValidArgsFunction: a.completeWith(machineWords),
+		PreRunE: func(*cobra.Command, []string) error {
+			if drained == now {
+				return usagef("say --drained (what runs there moves or stops first) or --now (it goes down with the machine)")
+			}
+			return nil
+		},
+		RunE: on(a, node, func(c *cobra.Command, f fleet, n muster.Node) error {
+			if drained {
+				return a.order(c.Context(), f, n, muster.OrderRebootDrained, "restarts its machine once nothing runs there")
+			}
+			return a.order(c.Context(), f, n, muster.OrderReboot, "restarts its machine")
+		}),
+	}
+	c.Flags().BoolVar(&drained, "drained", false, "quiesce the node first, and resume it afterwards")
+	c.Flags().BoolVar(&now, "now", false, "at once")
+	return c
+}
+
 func (a *app) nodeRetire() *cobra.Command {
 	var r repeated
 	c := &cobra.Command{
@@ -113,4 +148,5 @@ func (a *app) reportNow(ctx context.Context, f fleet, n muster.Node) error {
 // orderWords say what a host is asked for.
 var orderWords = map[muster.OrderKind]string{
 	muster.OrderReportNow: "report", muster.OrderRetire: "give everything up", muster.OrderRekey: "make a new key pair",
+	muster.OrderReboot: "restart the machine", muster.OrderRebootDrained: "restart the machine once nothing runs on it",
 }
