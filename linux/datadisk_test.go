@@ -129,7 +129,6 @@ func (s *shelf) expect(what, got, want string) {
 // there is of it, and what is at its ends.
 func (s *shelf) state(device string) string {
 	s.Helper()
-	unix.Sync()
 	f, err := os.Open(device)
 	if err != nil {
 		s.Fatal(err)

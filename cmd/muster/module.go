@@ -30,7 +30,7 @@ versions are kept, and any can be wanted again. docs/fleet.md has examples.`,
 }
 
 func (a *app) moduleAdd() *cobra.Command {
-	var unwanted bool
+	var unwanted, fromHere bool
 	c := &cobra.Command{
 		Use:   "add FILE",
 		Short: "Add a version of a module, and have it placed",
@@ -48,12 +48,20 @@ and minimum: M) and pinned: [NODE-ID, ...]; where: {LABEL: VALUE} chooses nodes.
 A module may not carry an action, nor a secret as it is: grant the node a secret
 (muster node grant) and name it in a template of a "secret" file.
 
+Some modules come with this program ("muster module ls --shipped"); with --shipped
+FILE is the name of one. Change a copy of it for what differs at your site.
+
 What it would change is said by "muster plan --what-if add-module FILE".`,
 		Example: `  muster module add web.yaml
-  muster module add --unwanted web.yaml   # only keep it`,
+  muster module add --unwanted web.yaml   # only keep it
+  muster module add --shipped chrony`,
 		Args: names("FILE"),
 		RunE: a.with(func(c *cobra.Command, f fleet, args []string) error {
-			m, err := a.readModule(args[0])
+			read := a.readModule
+			if fromHere {
+				read = readShipped
+			}
+			m, err := read(args[0])
 			if err != nil {
 				return err
 			}
@@ -69,6 +77,7 @@ What it would change is said by "muster plan --what-if add-module FILE".`,
 			})
 		}),
 	}
+	c.Flags().BoolVar(&fromHere, "shipped", false, "FILE is the name of a module that comes with this program")
 	c.Flags().BoolVar(&unwanted, "unwanted", false, "only keep it: the planner goes on wanting what it wants")
 	c.ValidArgsFunction = func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return []cobra.Completion{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt
@@ -101,14 +110,19 @@ func (a *app) readModule(file string) (module.Module, error) {
 }
 
 func (a *app) moduleLs() *cobra.Command {
-	return &cobra.Command{
+	var fromHere bool
+	c := &cobra.Command{
 		Use:   "ls",
 		Short: "List modules",
 		Long: `List modules, each in the version that is wanted, or its newest if none is. What
 is not wanted has no placements, once those that it had have left.`,
-		Example: `  muster module ls`,
-		Args:    names(),
+		Example: `  muster module ls
+  muster module ls --shipped   # what comes with this program`,
+		Args: names(),
 		RunE: a.with(func(c *cobra.Command, f fleet, _ []string) error {
+			if fromHere {
+				return a.showShipped()
+			}
 			vs, err := f.Modules(c.Context())
 			if err != nil {
 				return err
@@ -122,6 +136,8 @@ is not wanted has no placements, once those that it had have left.`,
 			})
 		}),
 	}
+	c.Flags().BoolVar(&fromHere, "shipped", false, "those that come with this program, which can be added by name")
+	return c
 }
 
 func (a *app) drawModules(w io.Writer, vs []muster.ModuleVersion) {
