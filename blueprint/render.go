@@ -186,6 +186,12 @@ func refs(all []resource.Resource, value module.Value) ([]resource.Ref, error) {
 	return out, nil
 }
 
+// Checked tells whether a placement's host is told to see whether it is up.
+func (r *Renderer) Checked(p *muster.BlueprintPlacement) bool {
+	m := r.modules[key{p.Module, p.Version}]
+	return m != nil && m.Health != nil
+}
+
 // Node is one node's share, or nil.
 func (r *Renderer) Node(id string) *muster.BlueprintNode { return r.nodes[id] }
 

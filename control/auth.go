@@ -235,7 +235,8 @@ var keepsKeys = func() map[string]bool {
 		store.ActionClaim: true, store.ActionClaimDrain: true, store.ActionClaimKeep: true, store.ActionClaimRelease: true, store.ActionClaimBreak: true, store.ActionClaimExpire: true, store.ActionClaimEnd: true,
 		store.ActionGrant: true, store.ActionGrantLive: true, store.ActionGrantRevoke: true, store.ActionGrantRevoked: true, store.ActionGrantFailed: true, store.ActionLabel: true, "rebooted": true, store.ActionReservoir: true, store.ActionNote: true, store.ActionDiskMissing: true, store.ActionDiskBack: true, store.ActionMinimum: true, store.ActionNoMinimum: true, "apply_failed": true, "reverted": true, "placement_healthy": true, "placement_unhealthy": true,
 		store.ActionAddModule: true, store.ActionWantModule: true, store.ActionRemoveModule: true, store.ActionSetTarget: true, store.ActionPlanning: true,
-		store.ActionPruneBlueprints: true, store.ActionHandOver: true}
+		store.ActionPruneBlueprints: true, store.ActionHandOver: true, store.ActionDeclareFailed: true, store.ActionHook: true, store.ActionHookDone: true, store.ActionHookFailed: true,
+		string(lifecycle.DecommissionDisk): true}
 	for _, state := range muster.PlacementStates {
 		m[store.ActionPlacement(state)] = true
 	}

@@ -79,6 +79,7 @@ type Control struct {
 	hub        *hub          // of who follows events
 	watch      *watch        // of nodes that wait
 	presence   *presence     // of nodes that are linked
+	planning   *planning
 	url        string
 
 	server *server // nil until Start
@@ -164,7 +165,7 @@ func (c *Control) open(ctx context.Context) (err error) {
 	if c.store, err = store.Open(ctx, store.Options{URL: c.cfg.storeURL(), MasterKey: master, Dice: c.cfg.Dice, Log: c.log}); err != nil {
 		return err
 	}
-	c.keys = newAuthCache(c.store)
+	c.keys, c.planning = newAuthCache(c.store), newPlanning(c)
 	return c.firstOperator(ctx)
 }
 

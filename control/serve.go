@@ -67,6 +67,8 @@ func (c *Control) Start() error {
 	})
 	s.done.Go(func() { c.clocks(ctx) })
 	s.done.Go(func() { c.grantClock(ctx) })
+	s.done.Go(func() { c.hookClock(ctx) })
+	s.done.Go(func() { c.planClock(ctx) })
 	c.server = s
 	c.log.Info("serving", "listen", l.Addr().String(), "url", c.url, "ca_sha256", c.Fingerprint())
 	return nil

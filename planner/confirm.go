@@ -91,9 +91,13 @@ func (p *plan) expunge(n *node) {
 }
 
 func (p *plan) expungeNode(n *node) {
+	left := n.in.Policy == muster.PolicyGracefulRemove // its host has given up everything
 	for at := range n.now.Placements {
 		if pl := &n.now.Placements[at]; pl.Gone() {
 			continue
+		} else if (pl.Declared() || pl.Held) && left {
+			p.did(n.of(pl), "%s on %s is gone with its node, which has left", pl.Name, n.title())
+			p.end(n, at, muster.PlacementRemoved)
 		} else if pl.Declared() || pl.Held {
 			p.lose(n, at, "with its node")
 		}

@@ -209,7 +209,11 @@ func (p *plan) beginService() {
 				continue
 			}
 			n.now.State, n.changed = muster.NodeInService, true
-			p.did(line{node: n.now.ID}, "node %s serves: every base module is up there", n.title())
+			why := "every base module is up there"
+			if n.in.ByHand {
+				why = "its inventory has arrived, and people declare it"
+			}
+			p.did(line{node: n.now.ID}, "node %s serves: %s", n.title(), why)
 		}
 	}
 }
@@ -223,6 +227,9 @@ func (p *plan) notInitialized(n *node) string {
 		return "it is held: its registration is " + string(n.in.Registration)
 	case n.in.Seen == nil:
 		return "nothing was heard of it yet"
+	}
+	if n.in.ByHand {
+		return "" // whoever declares it sees to that
 	}
 	for _, k := range p.order {
 		if k.want == nil || !k.want.Base || p.lacks(n, k.want) != "" {

@@ -18,13 +18,17 @@ type Heard struct {
 	Owned    []resource.Owned // what its host answers for; may be older than the report
 	Profile  inventory.Profile
 	Capacity module.Capacity
-	Disks    []string // ids of its disks that are plugged in
+	Disks    []string                 // ids of its disks that are plugged in
+	Health   []muster.PlacementHealth // what its host sees of what it is told to check
 }
 
 // Observe tells what of a blueprint there is on one of its nodes.
 func Observe(r *blueprint.Renderer, nodeID string, h Heard) *Seen {
 	s := &Seen{Holds: h.Holds, Profile: h.Profile, Capacity: h.Capacity}
-	o := observer{owned: map[resource.Ref]*resource.Owned{}, lines: map[resource.Ref]*resource.Line{}}
+	o := observer{owned: map[resource.Ref]*resource.Owned{}, lines: map[resource.Ref]*resource.Line{}, health: map[string]*muster.PlacementHealth{}}
+	for i := range h.Health {
+		o.health[h.Health[i].ID] = &h.Health[i]
+	}
 	for i := range h.Owned {
 		o.owned[h.Owned[i].Ref] = &h.Owned[i]
 	}
@@ -46,8 +50,9 @@ func Observe(r *blueprint.Renderer, nodeID string, h Heard) *Seen {
 
 // An observer holds what a host says beside what it was told.
 type observer struct {
-	owned map[resource.Ref]*resource.Owned
-	lines map[resource.Ref]*resource.Line
+	owned  map[resource.Ref]*resource.Owned
+	lines  map[resource.Ref]*resource.Line
+	health map[string]*muster.PlacementHealth
 }
 
 // reconciled is the generation that a report says was applied to its end and
@@ -84,6 +89,9 @@ func (o *observer) placements(r *blueprint.Renderer, n *muster.BlueprintNode) (a
 				declared[ref] = true
 			}
 			if seen, any := o.up(p, now, besides); any {
+				if r.Checked(p) {
+					o.checked(&seen)
+				}
 				all = append(all, seen)
 			}
 		case p.AsOf > 0 && !p.Ready:
@@ -134,6 +142,22 @@ func (o *observer) up(p *muster.BlueprintPlacement, now, besides []resource.Ref)
 	seen.Healthy = any && seen.Reason == ""
 	seen.CaughtUp = seen.Healthy
 	return seen, any
+}
+
+// checked adds what the host sees of a placement that it is told to check.
+func (o *observer) checked(seen *SeenPlacement) {
+	if !seen.Healthy {
+		return
+	}
+	h := o.health[seen.ID]
+	if h == nil {
+		seen.Healthy, seen.CaughtUp, seen.Reason = false, false, "its host has not said whether it is up; one that is too old never does"
+		return
+	}
+	seen.Healthy, seen.CaughtUp = h.Healthy, h.Healthy && h.CaughtUp
+	if !seen.CaughtUp {
+		seen.Reason = h.Reason
+	}
 }
 
 // left tells what there still is of a placement that its node is told of no

@@ -157,6 +157,32 @@ func TestObserveDisks(t *testing.T) {
 	}
 }
 
+// TestObserveHealth: of a placement that its host is told to check, being as
+// declared is not enough.
+func TestObserveHealth(t *testing.T) {
+	m, err := module.Parse("web", []byte(`{"module": "web", "version": 1, "place": {"replicas": 1}, "health": {"port": 80}, "resources": [{"file": {"path": "/etc/web", "content": "x"}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := blueprint.NewRenderer(&muster.Blueprint{Modules: []module.Module{m}, Nodes: []muster.BlueprintNode{{ID: "n", Generation: 1, Placements: []muster.BlueprintPlacement{webPlacement(1, muster.PlacementReserved, 1, 0, false)}}}})
+	for _, c := range []struct {
+		name, line string
+		health     []muster.PlacementHealth
+		want       planner.SeenPlacement
+	}{
+		{"nothing was said", "ok", nil, planner.SeenPlacement{ID: "1", Reason: "its host has not said whether it is up; one that is too old never does"}},
+		{"it is up", "ok", []muster.PlacementHealth{{ID: "2"}, {ID: "1", Healthy: true, CaughtUp: true}}, planner.SeenPlacement{ID: "1", Healthy: true, CaughtUp: true}},
+		{"it is behind", "ok", []muster.PlacementHealth{{ID: "1", Healthy: true, Reason: "503"}}, planner.SeenPlacement{ID: "1", Healthy: true, Reason: "503"}},
+		{"it is down", "ok", []muster.PlacementHealth{{ID: "1", CaughtUp: true, Reason: "refused"}}, planner.SeenPlacement{ID: "1", Reason: "refused"}},
+		{"it is not as declared", "failed", []muster.PlacementHealth{{ID: "1", Healthy: true, CaughtUp: true}}, planner.SeenPlacement{ID: "1", Reason: "file:/etc/web is failed"}},
+	} {
+		s := planner.Observe(r, "n", planner.Heard{Report: saidReport(t, "1 timer: "+c.line+" file:/etc/web"), Health: c.health})
+		if len(s.Placements) != 1 || s.Placements[0] != c.want {
+			t.Errorf("%s: %+v", c.name, s.Placements)
+		}
+	}
+}
+
 // TestObserveHandOver: of a live move, each end has what it has at any time of it.
 func TestObserveHandOver(t *testing.T) {
 	m, err := module.Parse("vm", []byte(`

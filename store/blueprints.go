@@ -169,20 +169,24 @@ func (s *Store) staleNow(ctx context.Context, b *muster.Blueprint) error {
 // there is none yet. It is shared: nobody may write to it.
 func (s *Store) Target(ctx context.Context) (is muster.BlueprintTarget, b *muster.Blueprint, err error) {
 	err = s.snapshot(ctx, "reading the target", func(r *reading) (err error) {
-		if is, err = findTarget(r); err != nil || is.ID == "" {
-			return err
-		}
-		if b = s.target.Load(); b != nil && b.ID == is.ID {
-			return nil
-		}
-		d, err := s.findBlueprint(r, is.ID)
-		b = &d.Blueprint
+		is, b, err = s.findTargetBlueprint(r)
 		return err
 	})
-	if err == nil && b != nil {
-		s.target.Store(b)
-	}
 	return is, b, err
+}
+
+func (s *Store) findTargetBlueprint(r source) (is muster.BlueprintTarget, b *muster.Blueprint, err error) {
+	if is, err = findTarget(r); err != nil || is.ID == "" {
+		return is, nil, err
+	}
+	if b = s.target.Load(); b != nil && b.ID == is.ID {
+		return is, b, nil
+	}
+	d, err := s.findBlueprint(r, is.ID)
+	if err == nil {
+		s.target.Store(&d.Blueprint)
+	}
+	return is, &d.Blueprint, err
 }
 
 // Blueprint is one by its id or its number, or the target.
@@ -194,7 +198,7 @@ func (s *Store) Blueprint(ctx context.Context, ref string) (d muster.BlueprintDe
 	return d, err
 }
 
-func (s *Store) findBlueprint(r *reading, ref string) (d muster.BlueprintDetail, err error) {
+func (s *Store) findBlueprint(r source, ref string) (d muster.BlueprintDetail, err error) {
 	is, err := findTarget(r)
 	if err != nil {
 		return d, err

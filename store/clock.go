@@ -42,7 +42,6 @@ func (s *Store) Expire(ctx context.Context, now time.Time) (Expired, error) {
 		{rescuesDue, now, &done.Rescues, (*tx).expireRescue},
 		{windowsDue, now, &done.Windows, (*tx).expireWindow},
 		{probesDue, now.Add(-lifecycle.ProbeDeadline), &done.Probes, (*tx).expireProbe},
-		{nodesDue, now, &done.Nodes, (*tx).settleNode},
 		{tokensDue, now.Add(-doorKeep), &done.Tokens, (*tx).forgetToken},
 		{windowsOld, now.Add(-doorKeep), &done.Tokens, (*tx).forgetWindow},
 		{claimsOld, now.Add(-doorKeep), &done.Tokens, (*tx).forgetClaim},
@@ -72,6 +71,10 @@ func (s *Store) Expire(ctx context.Context, now time.Time) (Expired, error) {
 		if err != nil && first == nil {
 			first = err
 		}
+	}
+	nodes, err := s.settleNodes(ctx, now)
+	if done.Nodes = nodes; err != nil && first == nil {
+		first = err
 	}
 	cards, err := s.expireCards(ctx, now)
 	if done.Cards = cards; err != nil && first == nil {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"database/sql"
+	"errors"
 	"flag"
 	"fmt"
 	"io/fs"
@@ -240,6 +241,8 @@ func fillMore(t testing.TB, s *Store) {
 	must[muster.NodeOrder](t)(s.OrderNode(ctx, start, ada, node, muster.OrderRekey))
 	must[muster.ModuleVersion](t)(s.AddModule(ctx, start, ada, motd("hello"), true))
 	s.mustSet(t, child(nil, "b1", []string{node}, []string{"p2 placed"}))
+	must[Execution](t)(s.RealiseFailed(ctx, start, muster.Clock, node, 9, errors.New("its host is too old")))
+	meddle(t, s, "INSERT INTO hook_calls VALUES ('p9.1', 'p9', '"+node+"', 'db', 'https://example.net/gone', '{}', 1, 1, 2, 'example.net does not answer', NULL)")
 	meddle(t, s, "INSERT INTO moves VALUES ('m1', 'p1', 'n-gone', '"+node+"', 'done', 1, 2)")
 	meddle(t, s, "INSERT INTO foreign_workloads VALUES ('"+boxNo(1).uuid+"', 'vm', 'theirs', 1, NULL, '')")
 	meddle(t, s, "INSERT INTO machines_apart VALUES ('"+boxNo(1).uuid+"', '"+boxNo(8).uuid+"')")

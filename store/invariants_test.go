@@ -13,7 +13,7 @@ import (
 
 // tables are every table of ours, with the columns that may differ between two
 // states that are the same for people.
-var tables = []string{"api_keys", "audit", "audit_head", "boot_policy", "boot_records", "boot_traces", "collections", "disk_places", "firmware_minimums", "blueprint_target", "blueprints", "booters", "claims", "dead_keys", "disks", "enrolment_tokens", "evidence", "foreign_workloads", "grants", "images", "install_lines", "install_logs",
+var tables = []string{"api_keys", "audit", "audit_head", "boot_policy", "boot_records", "boot_traces", "collections", "disk_places", "firmware_minimums", "blueprint_target", "blueprints", "booters", "claims", "dead_keys", "disks", "enrolment_tokens", "evidence", "executions", "foreign_workloads", "grants", "hook_calls", "images", "install_lines", "install_logs",
 	"machines", "machines_apart", "modules", "moves", "shared_identities", "declarations", "node_links", "node_mirrors", "node_orders", "node_reports",
 	"nodes", "operators", "placements", "providers", "registrations", "root_passwords", "sysinfos", "ticket_keys", "tokens", "tombstones", "windows"}
 

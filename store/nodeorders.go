@@ -157,7 +157,7 @@ func (t *tx) fulfil(r resource.Report) error {
 	if err != nil {
 		return err
 	}
-	_, err = t.settleNode(m.uuid)
+	_, err = t.settleNode(m.uuid, true)
 	return err
 }
 

@@ -18,12 +18,6 @@ var (
 	diskByID   = define("disks/get", `SELECT `+diskColumns+` FROM disks WHERE disk_id = $1`)
 	disksShown = define("disks/shown", `SELECT `+diskColumns+` FROM disks WHERE node_id = $1 ORDER BY created_at, disk_id`)
 	disksAll   = define("disks/list", `SELECT `+diskColumns+` FROM disks ORDER BY node_id, created_at, disk_id`)
-	nodesDue   = define("clock/nodes", `
-SELECT server_uuid FROM nodes WHERE state <> 'decommissioned' AND created_at <= $1 AND
- (policy IN ('graceful_remove', 'expunged') OR policy = 'quiesce' AND state <> 'quiesced' OR state = 'quiesced' AND policy IN ('in_service', 'no_provision'))
-UNION
-SELECT n.server_uuid FROM nodes n JOIN registrations r ON r.server_uuid = n.server_uuid JOIN sysinfos i ON i.server_uuid = n.server_uuid
-WHERE n.state = 'initializing' AND r.refreshed_at >= n.created_at`)
 )
 
 func nodeSubject(id string) string { return "node/" + id }
@@ -116,34 +110,6 @@ func (t *tx) moveNode(m *machine, e muster.Event, f lifecycle.Facts) error {
 		}
 	}
 	return t.save(m, next, seq)
-}
-
-// settleNode is the control plane's part of a node's life: what an operator
-// wants becomes true once it can be.
-func (t *tx) settleNode(uuid string) (moved bool, err error) {
-	m, err := t.load(uuid)
-	if err != nil {
-		return false, err
-	}
-	h, err := findHoldings(t, m)
-	if err != nil {
-		return false, err
-	}
-	for _, e := range []muster.Event{lifecycle.Confirm, lifecycle.Quiesced, lifecycle.Resumed, lifecycle.DecommissionNode} {
-		f := lifecycle.Facts{Inventory: m.reg.RefreshedAt != nil && !m.reg.RefreshedAt.Before(m.node.CreatedAt)}
-		h.facts(e, &f)
-		if e == lifecycle.DecommissionNode && m.node.Policy == muster.PolicyGracefulRemove {
-			if o, err := findOrder(t, m.node.ID, muster.OrderRetire); err != nil || o != nil {
-				return moved, err // its host gives everything up first, and says so
-			}
-		}
-		was := m.node.State
-		if err := t.moveNode(m, e, f); err != nil && !muster.IsCode(err, muster.CodeConflict) {
-			return moved, err
-		}
-		moved = moved || m.node.State != was
-	}
-	return moved, nil
 }
 
 // Node is one node with all that it holds.
@@ -278,17 +244,25 @@ func (s *Store) RaiseDisk(ctx context.Context, now time.Time, by muster.Caller, 
 	return d, err
 }
 
-func (t *tx) moveDisk(diskID string, e muster.Event, confirm *muster.Expunge) (d muster.NodeDisk, err error) {
+// disk is one by its id, with its machine and its place there.
+func (t *tx) disk(diskID string) (d muster.NodeDisk, m *machine, at int, err error) {
 	if d, err = diskOf(t, diskID); err != nil {
-		return d, err
+		return d, nil, 0, err
 	}
-	m, err := t.onNode(d.NodeID)
+	if m, err = t.onNode(d.NodeID); err != nil {
+		return d, nil, 0, err
+	}
+	at = slices.IndexFunc(m.disks, func(k *disk) bool { return k.id == diskID })
+	if at < 0 {
+		return d, nil, 0, muster.Problemf(muster.CodeConflict, "disk %s was adopted again since, as another one", diskID)
+	}
+	return d, m, at, nil
+}
+
+func (t *tx) moveDisk(diskID string, e muster.Event, confirm *muster.Expunge) (d muster.NodeDisk, err error) {
+	d, m, at, err := t.disk(diskID)
 	if err != nil {
 		return d, err
-	}
-	at := slices.IndexFunc(m.disks, func(k *disk) bool { return k.id == diskID })
-	if at < 0 {
-		return d, muster.Problemf(muster.CodeConflict, "disk %s was adopted again since, as another one", diskID)
 	}
 	said := detail{"node_id": d.NodeID, "server_uuid": m.uuid, "serial": d.Disk.Serial, "from": d.Policy}
 	if confirm != nil {

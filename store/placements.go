@@ -92,6 +92,9 @@ func (f *follower) node(id string, was, is []muster.BlueprintPlacement) error {
 		case old.State != p.State || old.Version != p.Version || old.Disk != p.Disk || old.Transient != p.Transient:
 			err = f.turn(id, old, p)
 		}
+		if err == nil && p.State == muster.PlacementLost && (old == nil || old.State != p.State) {
+			err = f.hooks(id, p)
+		}
 		if err != nil {
 			return err
 		}

@@ -309,8 +309,14 @@ func (t *tx) refresh(m *machine, q muster.RefreshRequest, what said) error {
 	return t.confirm(m, len(what.redacted) > 0)
 }
 
-// confirm lets a node serve once its inventory is in.
+// confirm lets a node serve once its inventory is in, unless a target says when.
 func (t *tx) confirm(m *machine, arrived bool) error {
+	if m.node.State != muster.NodeInitializing {
+		return nil
+	}
+	if of, err := t.s.shares(t); err != nil || !of(m.node.ID).ripe(m.node, lifecycle.Confirm) {
+		return err
+	}
 	next, changed, err := m.raise(lifecycle.Confirm, lifecycle.Facts{Inventory: arrived})
 	if muster.IsCode(err, muster.CodeConflict) || err == nil && !changed {
 		return nil // not yet, or long since
