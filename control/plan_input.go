@@ -81,10 +81,10 @@ func heard(from *store.FleetNode) planner.Heard {
 	}
 	if m := from.Machine; m != nil {
 		h.Capacity = module.Capacity{CPUMillis: m.CPUs * 1000, MemoryMiB: m.MemoryMiB, DiskMiB: m.PoolMiB}
-		for _, d := range from.Disks {
-			if m.Disks[d.Disk.Identity()] {
-				h.Disks = append(h.Disks, d.ID)
-			}
+	}
+	for _, d := range from.Disks {
+		if d.MissingSince == nil {
+			h.Disks = append(h.Disks, d.ID)
 		}
 	}
 	return h

@@ -21,9 +21,9 @@ var (
 	fleetNodes = define("fleet/nodes", `
 SELECT `+nodeColumns+` FROM nodes WHERE state <> 'decommissioned' ORDER BY node_id`)
 	fleetRegistrations = define("fleet/registrations", `
-SELECT server_uuid, state, rev, source, refreshed_at, disks, disk_layout FROM registrations WHERE node_id <> ''`)
+SELECT server_uuid, state, rev, source, refreshed_at, disk_layout FROM registrations WHERE node_id <> ''`)
 	fleetAddresses   = define("fleet/addresses", `SELECT server_uuid, address FROM boot_records WHERE server_uuid <> '' AND address <> '' ORDER BY mac`)
-	fleetDisks       = define("fleet/disks", `SELECT disk_id, node_id, policy, state, labels, member FROM disks WHERE state <> 'decommissioned' ORDER BY node_id, disk_id`)
+	fleetDisks       = define("fleet/disks", `SELECT disk_id, node_id, policy, state, labels, member, missing_since FROM disks WHERE state <> 'decommissioned' ORDER BY node_id, disk_id`)
 	fleetReports     = define("fleet/reports", `SELECT node_id, digest FROM node_reports WHERE slot = 'newest'`)
 	fleetMirrors     = define("fleet/mirrors", `SELECT node_id, kind, digest FROM node_mirrors`)
 	fleetGenerations = define("fleet/generations", `SELECT node_id, max(generation) FROM declarations GROUP BY node_id`)
@@ -70,7 +70,6 @@ type Said struct {
 // Machinery is what a machine is made of, as far as plans go.
 type Machinery struct {
 	CPUs, MemoryMiB, PoolMiB int64
-	Disks                    map[string]bool // that are plugged in, by identity
 }
 
 // A FleetReader reads the fleet again and again. It remembers what hosts have
@@ -214,12 +213,12 @@ func (f *FleetReader) registrations(r *reading, all []FleetNode, _ map[string]in
 	}
 	var fresh []int
 	if err := r.each(fleetRegistrations, nil, func(scan func(...any) error) error {
-		var uuid, source, disks string
+		var uuid, source string
 		var state muster.RegistrationState
 		var rev int64
 		var refreshed *int64
 		var layout *string
-		if err := scan(&uuid, &state, &rev, &source, &refreshed, &disks, &layout); err != nil {
+		if err := scan(&uuid, &state, &rev, &source, &refreshed, &layout); err != nil {
 			return err
 		}
 		i, there := of[uuid]
@@ -233,7 +232,7 @@ func (f *FleetReader) registrations(r *reading, all []FleetNode, _ map[string]in
 		if k.reg == rev {
 			return nil
 		}
-		m, err := machinery(disks, layout)
+		m, err := machinery(layout)
 		if err != nil {
 			return fmt.Errorf("registration %s: %w", uuid, err)
 		}
@@ -254,37 +253,20 @@ func (f *FleetReader) registrations(r *reading, all []FleetNode, _ map[string]in
 			continue // whoever took it in has said so
 		}
 		m.CPUs, m.MemoryMiB = facts.CPUs, facts.MemoryMiB
-		m.plugged(facts.Disks)
 	}
 	return nil
 }
 
-func machinery(disks string, layout *string) (*Machinery, error) {
-	m := &Machinery{Disks: map[string]bool{}}
-	var found []muster.Disk
-	if disks != "" {
-		if err := json.Unmarshal([]byte(disks), &found); err != nil {
-			return nil, err
-		}
-	}
-	m.plugged(found)
+// machinery is what the setup of a machine made of it.
+func machinery(layout *string) (*Machinery, error) {
+	m := new(Machinery)
 	if layout == nil {
 		return m, nil
 	}
 	var plan muster.SetupPlan
-	if err := json.Unmarshal([]byte(*layout), &plan); err != nil {
-		return nil, err
-	}
+	err := json.Unmarshal([]byte(*layout), &plan)
 	m.PoolMiB = plan.Capacity >> 20
-	return m, nil
-}
-
-func (m *Machinery) plugged(disks []muster.Disk) {
-	for _, d := range disks {
-		if id := d.Identity(); id != "" {
-			m.Disks[id] = true
-		}
-	}
+	return m, err
 }
 
 func (f *FleetReader) of(node string) *known {
@@ -424,10 +406,11 @@ func (f *FleetReader) allDisks(r *reading, all []FleetNode, at map[string]int, b
 	if err := r.each(fleetDisks, nil, func(scan func(...any) error) error {
 		var d muster.NodeDisk
 		var labels string
-		if err := scan(&d.ID, &d.NodeID, &d.Policy, &d.State, &labels, &d.Member); err != nil {
+		var missing *int64
+		if err := scan(&d.ID, &d.NodeID, &d.Policy, &d.State, &labels, &d.Member, &missing); err != nil {
 			return err
 		}
-		seen[d.ID] = true
+		seen[d.ID], d.MissingSince = true, fromMicroPtr(missing)
 		old, read := f.disks[d.ID]
 		if !read {
 			fresh = append(fresh, d.ID)
