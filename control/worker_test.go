@@ -199,6 +199,7 @@ func (w *worker) Hold(held host.Held) error { w.held = held; return nil }
 func (w *worker) Lost() (bool, error)       { return false, nil }
 func (w *worker) Forget() error             { return nil }
 func (w *worker) Node() string              { return w.identity.NodeID() }
+func (w *worker) Reboot() error             { return errors.New("nobody restarts it") }
 func (w *worker) Recover() error            { return nil }
 func (w *worker) Proven() error             { return nil }
 func (w *worker) Updated() bool             { return false }
