@@ -263,7 +263,9 @@ func (f *fleet) execute() {
 			continue
 		}
 		n := &f.nodes[i]
-		n.State = b.State
+		if leaves := n.Policy == muster.PolicyGracefulRemove || n.Policy == muster.PolicyExpunged; b.State != muster.NodeDecommissioned || leaves {
+			n.State = b.State // the lifecycle lets no other go
+		}
 		for _, d := range b.Disks {
 			if k := slices.IndexFunc(n.Disks, func(x planner.Disk) bool { return x.ID == d.ID }); d.Ready && k >= 0 {
 				n.Disks[k].State = muster.DiskDecommissioned

@@ -293,6 +293,11 @@ func (p *plan) known(was *muster.BlueprintNode, in *Node) {
 		n.now.Hostname, n.now.Address, n.changed = in.Hostname, in.Address, true
 		p.did(line{node: in.ID}, "node %s is at %s now", n.title(), cmp.Or(in.Address, "no address"))
 	}
+	leaves := in.Policy == muster.PolicyGracefulRemove || in.Policy == muster.PolicyExpunged
+	if was.State == muster.NodeDecommissioned && in.State != muster.NodeDecommissioned && !leaves {
+		n.now.State, n.changed = in.State, true
+		p.did(line{node: in.ID}, "node %s stays after all, and is %s", n.title(), in.State)
+	}
 	if was.State == muster.NodeInitializing && (in.State == muster.NodeInService || in.State == muster.NodeQuiesced) {
 		n.now.State, n.changed = in.State, true
 		p.did(line{node: in.ID}, "node %s is %s in the store", n.title(), in.State)
