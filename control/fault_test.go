@@ -200,10 +200,11 @@ type process struct {
 	url string
 }
 
-func spawn(t *testing.T, dir string) *process {
+func spawn(t *testing.T, dir string, environ ...string) *process {
 	t.Helper()
 	pr := &process{cmd: exec.Command(os.Args[0])}
 	pr.cmd.Env = append(os.Environ(), "MUSTERD_TEST_DIR="+dir, "MUSTERD_TEST_LISTEN=127.0.0.1:0")
+	pr.cmd.Env = append(pr.cmd.Env, environ...)
 	out, err := pr.cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
