@@ -110,6 +110,23 @@ const (
 // OrderKinds are all of them.
 var OrderKinds = []OrderKind{OrderReportNow, OrderRetire, OrderRekey, OrderReboot, OrderRebootDrained}
 
+// Words say what a host is asked for.
+func (k OrderKind) Words() string {
+	switch k {
+	case OrderReportNow:
+		return "report"
+	case OrderRetire:
+		return "give everything up"
+	case OrderRekey:
+		return "make a new key pair"
+	case OrderReboot:
+		return "restart the machine"
+	case OrderRebootDrained:
+		return "restart the machine once nothing runs on it"
+	}
+	return string(k)
+}
+
 // A NodeOrder is what a host is asked for and has not done yet. It is told when
 // it comes, and again until it has done it.
 type NodeOrder struct {

@@ -71,6 +71,13 @@ func (s session) ExplainBoot(ctx context.Context, mac string) (muster.BootExplan
 	if e.Machine, err = s.machineOf(ctx, e.Record); err != nil {
 		return muster.BootExplanation{}, err
 	}
+	if e.Machine != nil && e.Machine.State == muster.Approved && e.Machine.NodeID != "" {
+		d, err := s.store.Node(ctx, e.Machine.NodeID)
+		if err != nil {
+			return muster.BootExplanation{}, err
+		}
+		e.Orders = d.Orders
+	}
 	if e.Waiting, err = s.store.Newcomers(ctx, mac); err != nil {
 		return muster.BootExplanation{}, err
 	}

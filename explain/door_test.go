@@ -103,3 +103,17 @@ func discover(t *testing.T, uuid string) []byte {
 	p.Set(dhcp.OptMachineID, append([]byte{0}, raw...))
 	return p.Append(nil)
 }
+
+// A machine that runs, and whose host has not done what it was asked for.
+func TestExplainOrders(t *testing.T) {
+	told := noon.Add(-time.Minute)
+	x := Boot(Evidence{Now: noon, Record: muster.BootRecord{MAC: "52:54:00:77:00:01", State: muster.Enrolled},
+		Machine: &muster.Registration{ServerUUID: "4c4c4544-0043-5810-8032-b8c04f503533", State: muster.Approved, LastSeen: noon.Add(-5 * time.Second), SurveyedAt: &told},
+		Traces:  []muster.BootTrace{{Booter: "b1", Steps: []muster.BootStep{step(600, "DHCP", "DISCOVER", "loader", ""), step(599, "DHCP", "REQUEST", "loader", "")}}},
+		Orders:  []muster.NodeOrder{{Kind: muster.OrderRetire, AskedAt: noon.Add(-time.Hour), AskedBy: "operator:ada", ToldAt: &told}, {Kind: muster.OrderRekey, AskedAt: noon.Add(-time.Minute), AskedBy: "operator:ada"}}})
+	for _, want := range []string{"by operator:ada to give everything up, and was told", "to make a new key pair, and was not told yet."} {
+		if x.Verdict != muster.BootRunning || !strings.Contains(x.Summary, want) {
+			t.Errorf("%s: %s", x.Verdict, x.Summary)
+		}
+	}
+}

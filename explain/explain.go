@@ -22,6 +22,7 @@ type Evidence struct {
 	Record  muster.BootRecord // Synthesized: there is none
 	Policy  muster.BootPolicy
 	Machine *muster.Registration // nil: none announced itself
+	Orders  []muster.NodeOrder   // what its host is asked for and has not done
 	Waiting []muster.Machine     // newcomers behind the NIC that wait, the latest last
 	Window  muster.Window        // of enrollment
 	Traces  []muster.BootTrace

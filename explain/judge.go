@@ -184,6 +184,13 @@ func (c *inquiry) settled() bool {
 		c.set(muster.BootRunning, "", fmt.Sprintf("%s booted and is in the fleet; its host was last heard %s ago.", name, span(c.Now.Sub(m.LastSeen))))
 		at := c.last.At
 		c.x.Since = &at
+		for _, o := range c.Orders {
+			told := "and was not told yet"
+			if o.ToldAt != nil {
+				told = fmt.Sprintf("and was told %s ago", span(c.Now.Sub(*o.ToldAt)))
+			}
+			c.x.Summary += fmt.Sprintf(" It was asked %s ago by %s to %s, %s.", span(c.Now.Sub(o.AskedAt)), o.AskedBy, o.Kind.Words(), told)
+		}
 	default:
 		return false
 	}

@@ -87,7 +87,7 @@ var rules = []rule{
 	{differs, differs, agrees, agrees, Conflict, BoardSwapped, "a NIC and a disk are the same, but UUID and serial number are others: its board was replaced"},
 	{differs, whatever, agrees, whatever, Conflict, NICMoved, "a NIC is the same, but the UUID is another: the card or dongle moved, or two machines have one MAC address"},
 	{differs, agrees, whatever, agrees, Conflict, UUIDChanged, "serial number and a disk are the same, but the UUID is another"},
-	{differs, whatever, whatever, whole, Conflict, BoardSwapped, "its disks are the same, but the UUID is another: its board was replaced, or its disks moved"},
+	{differs, whatever, whatever, whole, Conflict, BoardSwapped, "its disks are the same, but the UUID is another: its board was replaced, its disks moved, or two virtual machines see one disk"},
 	{differs, whatever, whatever, whatever, New, "", "the UUID is another and no NIC is shared"},
 	// A UUID that says nothing.
 	{missing, whatever, agrees, whatever, Same, "", "a NIC is the same (the UUID is a vendor's default and says nothing)"},

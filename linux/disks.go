@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"io/fs"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,6 +33,32 @@ func ReadDisks(sys, proc fs.FS, dev string) ([]muster.Disk, error) {
 	}
 	slices.SortFunc(disks, func(a, b muster.Disk) int { return comparePaths(a.Path, b.Path) })
 	return disks, nil
+}
+
+// Evident are disks with what tells that they are this machine's: nothing does of
+// one that is only seen from here, in a container, or without a device node. Two
+// containers on one host would be one machine by their disks.
+func (m *Machine) Evident(disks []muster.Disk) []muster.Disk {
+	inside := m.contained()
+	for i := range disks {
+		st, err := os.Stat(disks[i].Path)
+		if inside || err != nil || st.Mode()&(os.ModeDevice|os.ModeCharDevice) != os.ModeDevice {
+			disks[i].Serial, disks[i].WWN = "", ""
+		}
+	}
+	return disks
+}
+
+// contained tells whether this is a container, by the marks that Docker, Podman,
+// systemd and LXC leave.
+func (m *Machine) contained() bool {
+	for _, mark := range []string{".dockerenv", "run/.containerenv", "run/systemd/container"} {
+		if _, err := os.Lstat(filepath.Join(m.Root, mark)); err == nil {
+			return true
+		}
+	}
+	first, _ := fs.ReadFile(m.Proc, "1/environ")
+	return bytes.HasPrefix(first, []byte("container=")) || bytes.Contains(first, []byte("\x00container="))
 }
 
 func comparePaths(a, b string) int {

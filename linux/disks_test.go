@@ -10,6 +10,10 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"golang.org/x/sys/unix"
+
+	"muster.internal"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -71,5 +75,44 @@ func TestNoDisksIsNoError(t *testing.T) {
 	}
 	if _, err := ReadDisks(fstest.MapFS{}, fstest.MapFS{}, "/dev"); err == nil {
 		t.Error("a machine without /sys is not a machine without disks")
+	}
+}
+
+// A disk that is only seen from here tells nothing of which machine this is.
+func TestEvident(t *testing.T) {
+	for name, c := range map[string]struct {
+		path, mark string
+		environ    string
+		want       bool
+	}{
+		"no device node":     {"/dev/none", "", "HOME=/\x00", false},
+		"no block device":    {"/dev/null", "", "", false},
+		"Docker":             {"", ".dockerenv", "", false},
+		"Podman":             {"", "run/.containerenv", "", false},
+		"systemd-nspawn":     {"", "", "HOME=/\x00container=systemd-nspawn\x00", false},
+		"LXC":                {"", "", "container=lxc\x00", false},
+		"named by its value": {"", "", "X=container=\x00", true},
+		"none":               {"", "", "", true},
+	} {
+		root := t.TempDir()
+		if c.mark != "" {
+			if err := os.MkdirAll(filepath.Join(root, filepath.Dir(c.mark)), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(root, c.mark), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		node := c.path
+		if node == "" {
+			if node = filepath.Join(root, "disk"); unix.Mknod(node, unix.S_IFBLK|0o600, 0) != nil {
+				t.Skip("block devices cannot be made here, which needs root")
+			}
+		}
+		m := &Machine{Root: root, Proc: fstest.MapFS{"1/environ": {Data: []byte(c.environ)}}}
+		d := m.Evident([]muster.Disk{{Path: node, Serial: "S1", WWN: "naa.5000c500a1b2c3d4"}})[0]
+		if has := d.Serial != "" && d.WWN != ""; has != c.want || has != (d.Identity() != "") {
+			t.Errorf("%s: %+v", name, d)
+		}
 	}
 }

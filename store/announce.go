@@ -179,7 +179,7 @@ func waiting(err error, v inventory.Verdict) error {
 		return err
 	}
 	q := *p
-	q.Detail = fmt.Sprintf("%s (%s); it waits, see muster machine ls: %s", p.Detail, v.Reason, strings.Join(v.Case.Verbs(), ", "))
+	q.Detail = fmt.Sprintf("%s: %s. It waits for an operator's word: see muster machine ls, then say one of %s", p.Detail, v.Reason, strings.Join(v.Case.Verbs(), ", "))
 	q.Allowed = v.Case.Verbs()
 	return &q
 }

@@ -169,10 +169,11 @@ func (l *link) Hold(h host.Held) error {
 }
 
 // Lost takes an empty record for a lost one: a node that owns nothing learns
-// that from its control plane, too.
+// that from its control plane, too. One that has given everything up need not.
 func (l *link) Lost() (lost bool, err error) {
 	err = l.with(func(s *store) error {
-		lost = s.ledger.Lost != "" || len(s.ledger.All()) == 0
+		h, err := s.held()
+		lost = s.ledger.Lost != "" || len(s.ledger.All()) == 0 && (err != nil || !h.Retiring)
 		return nil
 	})
 	return lost, err

@@ -11,6 +11,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
@@ -601,5 +602,34 @@ func TestRunHosted(t *testing.T) {
 	out = &until{word: "hosted:", end: cancel}
 	if code := command(ctx, []string{"run", "--state", t.TempDir()}, nil, out, io.Discard); code != 0 {
 		t.Errorf("told to end while it waits: status %d", code)
+	}
+}
+
+// Killed after it had said that it owns nothing more, and before it had dropped its
+// credential, which is refused by then: it drops it.
+func TestLinkRetiredAndRefused(t *testing.T) {
+	t.Parallel()
+	p, b := newLinkPlane(t), newBench(t)
+	r := b.start(p)
+	p.until("it polls", func() bool { return len(p.polls) > 0 })
+	r.stop()
+	s, err := openStore(b.state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := s.held()
+	if err == nil {
+		err = errors.Join(s.dir.Save(heldRecord, h.Retired()), s.close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.mu.Lock()
+	p.refusal = muster.Problemf(muster.CodeUnauthenticated, "it was decommissioned")
+	p.mu.Unlock()
+	r = b.start(p)
+	p.until("its credential is gone", func() bool { _, err := os.Lstat(credentialFile(b.state)); return err != nil })
+	if code, text := r.stop(); code != 0 || !strings.Contains(text, "was retired") {
+		t.Errorf("%d %s", code, text)
 	}
 }

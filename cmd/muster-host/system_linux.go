@@ -36,10 +36,20 @@ func newMachine(log *slog.Logger) system { return onLinux{linux.New(log)} }
 // onLinux is a Linux machine.
 type onLinux struct{ *linux.Machine }
 
-func (m onLinux) Devices() ([]muster.Disk, error) { return linux.ReadDisks(m.Sys, m.Proc, m.Dev) }
-func (m onLinux) Survey() ([]muster.Disk, error)  { return m.Disks() }
-func (m onLinux) Identify(uuid string)            { m.UUID = uuid }
-func (m onLinux) Prepare() error                  { return nil }
+// Devices and Disks say which machine this is; Survey only what there is.
+func (m onLinux) Devices() ([]muster.Disk, error) {
+	disks, err := linux.ReadDisks(m.Sys, m.Proc, m.Dev)
+	return m.Evident(disks), err
+}
+
+func (m onLinux) Disks() ([]muster.Disk, error) {
+	disks, err := m.Machine.Disks()
+	return m.Evident(disks), err
+}
+
+func (m onLinux) Survey() ([]muster.Disk, error) { return m.Machine.Disks() }
+func (m onLinux) Identify(uuid string)           { m.UUID = uuid }
+func (m onLinux) Prepare() error                 { return nil }
 
 func (m onLinux) Await(ctx context.Context, file string) error { return linux.Await(ctx, file) }
 

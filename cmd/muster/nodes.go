@@ -72,7 +72,7 @@ func (a *app) drawNode(w io.Writer, d muster.NodeDetail) {
 		if o.ToldAt != nil {
 			told = "and was told " + a.ago(o.ToldAt)
 		}
-		fmt.Fprintf(w, "waiting for its host, which was asked %s by %s to %s, %s\n", a.ago(&o.AskedAt), said(o.AskedBy), orderWords[o.Kind], told)
+		fmt.Fprintf(w, "waiting for its host, which was asked %s by %s to %s, %s\n", a.ago(&o.AskedAt), said(o.AskedBy), o.Kind.Words(), told)
 	}
 	a.drawNodeClaims(w, d)
 	a.drawTombstone(w, d.Expunged)

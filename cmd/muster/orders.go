@@ -144,9 +144,3 @@ func (a *app) reportNow(ctx context.Context, f fleet, n muster.Node) error {
 		}
 	}
 }
-
-// orderWords say what a host is asked for.
-var orderWords = map[muster.OrderKind]string{
-	muster.OrderReportNow: "report", muster.OrderRetire: "give everything up", muster.OrderRekey: "make a new key pair",
-	muster.OrderReboot: "restart the machine", muster.OrderRebootDrained: "restart the machine once nothing runs on it",
-}
