@@ -8,7 +8,7 @@ DIR     ?= muster-dev
 N       ?= 4
 SOAK    ?= 2m
 
-.PHONY: run build check test fast slow soak lab generate packages package bench bench-host bench-control bench-register bench-plan sizes
+.PHONY: run build check test fast slow soak sim lab generate packages package bench bench-host bench-control bench-register bench-plan sizes
 
 run: build ## a control plane, a booter and N simulated machines, without root (DEV=--auto)
 	bin/muster dev --machines $(N) --dir $(DIR) $(DEV)
@@ -41,6 +41,9 @@ firmware: ## how far each kind of firmware came at which second, to an approved 
 
 soak: ## the long form of fuzzing, crash points and models; SOAK=10m for longer
 	scripts/soak $(SOAK)
+
+sim: ## whole fleets in one goroutine, from SEEDS seeds; one that fails prints a scenario to keep (SEEDS=100 FROM=1)
+	go test -count=1 -timeout 0 ./world -run Seeds -seeds $(or $(SEEDS),20) -from $(or $(FROM),1)
 
 lab: build ## a network namespace with virtual machines that PXE boot; needs root
 	bin/muster lab $(LAB)

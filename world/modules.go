@@ -1,0 +1,26 @@
+package world
+
+import (
+	"fmt"
+
+	"muster.internal/module"
+)
+
+// catalogue is what scenarios can want. What stands for its resources is a
+// container that says which placement it is of; a version is another image.
+var catalogue = map[string]string{
+	"time":   `"base":true,"place":{"each_node":true}`,
+	"agent":  `"place":{"each_node":true},"after":["time"]`,
+	"db":     `"place":{"replicas":3,"spread":"rack","minimum":2},"moves":"surge","health":{"port":5432,"path":"/up","caught_up":"/caught-up"}`,
+	"web":    `"place":{"replicas":2,"minimum":1}`,
+	"one":    `"place":{"replicas":1,"minimum":0}`,
+	"volume": `"place":{"each_disk":true}`,
+}
+
+// wanted is a module of the catalogue.
+func wanted(name string, version int) (*module.Module, error) {
+	m, err := module.Parse("catalogue", fmt.Appendf(nil, `{"module":%q,"version":%d,%s,"resources":[
+ {"file":{"path":"/etc/{{ placement.name }}.peers","template":"{{ peers.names }}"}},
+ {"container":{"name":"{{ placement.name }}","image":"%[1]s:%[2]d","environment":{"MODULE":%[1]q,"PLACEMENT":"{{ placement.id }}"}}}]}`, name, version, catalogue[name]))
+	return &m, err
+}
