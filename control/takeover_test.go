@@ -135,6 +135,26 @@ func TestControlPlanesAreKilled(t *testing.T) {
 	for _, w := range f.all {
 		w.raise(lifecycle.Resume)
 	}
+	for i := range 3 { // what runs once moves, while one of the three is away
+		var from *worker
+		f.until("one runs", func() bool {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			on := f.runs("one")
+			if len(on) > 0 {
+				from = on[0]
+			}
+			return len(on) > 0
+		})
+		from.raise(lifecycle.Quiesce)
+		r.kill(i)
+		f.until("one runs elsewhere", func() bool {
+			on := f.on("one")
+			return on != "" && !strings.Contains(on, fmt.Sprintf("w%d", from.n))
+		})
+		r.start(i)
+		from.raise(lifecycle.Resume)
+	}
 	f.until("every node is what the target says, and nothing is to be planned", f.settled)
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -215,6 +216,7 @@ func (w *worker) Pause(d time.Duration) error {
 
 // Apply makes what is declared, and reports as a real host does.
 func (w *worker) Apply(d *resource.Declaration, trigger string) (resource.Report, error) {
+	time.Sleep(rand.N(100 * time.Millisecond)) // what ends takes its time
 	w.f.mu.Lock()
 	defer w.f.mu.Unlock()
 	now := time.Now()
