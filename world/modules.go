@@ -2,6 +2,7 @@ package world
 
 import (
 	"fmt"
+	"strings"
 
 	"muster.internal/module"
 )
@@ -17,10 +18,15 @@ var catalogue = map[string]string{
 	"volume": `"place":{"each_disk":true}`,
 }
 
-// wanted is a module of the catalogue.
+// wanted is a module of the catalogue. Only replicas know of each other: else each
+// node that comes would change all others.
 func wanted(name string, version int) (*module.Module, error) {
+	peers := ""
+	if strings.Contains(catalogue[name], "replicas") {
+		peers = "{{ peers.names }}"
+	}
 	m, err := module.Parse("catalogue", fmt.Appendf(nil, `{"module":%q,"version":%d,%s,"resources":[
- {"file":{"path":"/etc/{{ placement.name }}.peers","template":"{{ peers.names }}"}},
- {"container":{"name":"{{ placement.name }}","image":"%[1]s:%[2]d","environment":{"MODULE":%[1]q,"PLACEMENT":"{{ placement.id }}"}}}]}`, name, version, catalogue[name]))
+ {"file":{"path":"/etc/{{ placement.name }}.peers","template":"%[4]s"}},
+ {"container":{"name":"{{ placement.name }}","image":"%[1]s:%[2]d","environment":{"MODULE":%[1]q,"PLACEMENT":"{{ placement.id }}"}}}]}`, name, version, catalogue[name], peers))
 	return &m, err
 }
