@@ -106,18 +106,18 @@ func note(file string, r resource.Report) error {
 	return durable.Replace(file, []byte(r.Briefing().Note()), 0o644)
 }
 
-// forgetIdentity is the end of being a node: what it was told, its key pair and
-// certificate and, last of all, its credential.
+// forgetIdentity is the end of being a node: its credential goes before its key pair
+// and what it was told, that it gives everything up: cut short, it is done again.
 func forgetIdentity(dir string) error {
-	if err := forgetNode(dir); err != nil {
-		return err
-	}
 	for _, file := range []string{candidateFile, provenFile} { // nothing is on trial where nothing is to be linked
 		if err := credential.Drop(filepath.Join(dir, file)); err != nil {
 			return err
 		}
 	}
-	return credential.Drop(credentialFile(dir))
+	if err := credential.Drop(credentialFile(dir)); err != nil {
+		return err
+	}
+	return forgetNode(dir)
 }
 
 // anew forgets the node that the machine was, and stores what it is now, while no
