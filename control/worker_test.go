@@ -65,7 +65,6 @@ type worker struct {
 	ended    chan error
 	identity credential.Identity
 	line     *client.Client
-	url      string
 	turn     int
 
 	held                host.Held
