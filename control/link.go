@@ -256,6 +256,9 @@ func (p *presence) done(now time.Time, seen []store.NodeSeen) {
 	defer p.mu.Unlock()
 	for _, s := range seen {
 		n := p.nodes[s.NodeID]
+		if n == nil {
+			continue // it went, and was forgotten with an earlier part
+		}
 		n.kept, n.changed = s.At, n.said != s.Said
 	}
 	for id, n := range p.nodes {
