@@ -31,7 +31,7 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"enroll"}, exitUsage, `no command "enroll": did you mean enrol?`},
 		{[]string{"brief"}, exitUsage, "did you mean briefing?"},
 		{[]string{"version"}, 0, "muster-host unknown"},
-		{[]string{"version", "--output", "json"}, 0, `"capability": 2`},
+		{[]string{"version", "--output", "json"}, 0, `"capability": 3`},
 		{[]string{"version", "--output", "xml"}, exitUsage, "text or json"},
 		{[]string{"version", "now"}, exitUsage, `what is "now"`},
 		{[]string{"version", "--loud"}, exitUsage, "loud"},

@@ -30,7 +30,7 @@ func TestCommandLine(t *testing.T) {
 		stdout string
 		stderr string
 	}{
-		{[]string{"version"}, 0, `^musterd \S+ \(capability 2\)\n$`, `^$`},
+		{[]string{"version"}, 0, `^musterd \S+ \(capability 3\)\n$`, `^$`},
 		{[]string{"--help"}, 0, `reset-password`, `^$`},
 		{[]string{"ca", "--dir", dir}, failure, `^$`, `^musterd: no CA in .*state: it is made when musterd starts for the first time\n$`},
 		{[]string{"key", "create", "--dir", dir}, usage, `^$`, `scope`},
