@@ -69,6 +69,7 @@ type Fleet interface {
 	Claims
 	Planning
 	Inventories
+	Foresight
 
 	Booters(ctx context.Context) ([]BooterStatus, error)
 	// RemoveBooter forgets a booter that is gone for good, and the bus sessions

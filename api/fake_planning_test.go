@@ -45,3 +45,9 @@ func (s session) Placement(_ ctx, id string) (muster.PlacementDetail, error) {
 func (s session) HandOver(_ ctx, id string) (muster.Node, error) {
 	return answer[muster.Node](s.f, "HandOver", id)
 }
+func (s session) Plan(_ ctx, w muster.WhatIf) (muster.DryPlan, error) {
+	return answer[muster.DryPlan](s.f, "Plan", w)
+}
+func (s session) Explain(_ ctx, kind muster.Subject, id string) (muster.Explained, error) {
+	return answer[muster.Explained](s.f, "Explain", kind, id)
+}

@@ -305,6 +305,9 @@ var questions = []question{
 	q0("RemoveFirmwareMinimum", "key-full", func(e everything, c context.Context) (any, error) {
 		return nil, e.RemoveFirmwareMinimum(c, "a vendor", "a/part")
 	}),
+	q0("Plan", "viewer", func(e everything, c context.Context) (muster.DryPlan, error) { return e.Plan(c, muster.WhatIf{}) }),
+	q1("Plan what if", "viewer", everything.Plan),
+	q2("Explain", "viewer", everything.Explain),
 	q2("LabelNode", "key-full", everything.LabelNode),
 	q2("LabelDisk", "key-full", everything.LabelDisk),
 	q2("SetReservoir", "key-full", everything.SetReservoir),

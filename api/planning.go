@@ -29,6 +29,18 @@ func (a *API) planning() {
 		func(ctx context.Context, s Session, in *id) (muster.PlacementDetail, error) {
 			return s.Placement(ctx, in.ID)
 		})
+	type subject struct {
+		Kind string `path:"kind" maxLength:"64" doc:"node, disk or placement"`
+		ID   string `path:"id" maxLength:"64"`
+	}
+	add(a, op{method: post, path: "/v1/plan", id: "plan", summary: "Show what a plan made now would change, with a change assumed or none; nothing is changed", acts: read, limit: module.MaxBytes},
+		func(ctx context.Context, s Session, in *body[muster.WhatIf]) (muster.DryPlan, error) {
+			return s.Plan(ctx, in.Body)
+		})
+	add(a, op{method: get, path: "/v1/explain/{kind}/{id}", id: "explain", summary: "Say why a node, a disk or a placement is as it is, what comes next, and what it waits for", acts: read},
+		func(ctx context.Context, s Session, in *subject) (muster.Explained, error) {
+			return s.Explain(ctx, muster.Subject(in.Kind), in.ID)
+		})
 	add(a, op{method: post, path: "/v1/nodes/{id}/hand-over", id: "hand-over", summary: "Let blueprints say what a node is to be, which people did", acts: may(muster.ActDeclare)},
 		func(ctx context.Context, s Session, in *id) (muster.Node, error) { return s.HandOver(ctx, in.ID) })
 }

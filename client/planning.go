@@ -70,3 +70,11 @@ func (c *Client) Placement(ctx context.Context, id string) (muster.PlacementDeta
 func (c *Client) HandOver(ctx context.Context, nodeID string) (muster.Node, error) {
 	return fetch[muster.Node](ctx, c, post(nil, "/v1/nodes", nodeID, "hand-over"))
 }
+
+func (c *Client) Plan(ctx context.Context, w muster.WhatIf) (muster.DryPlan, error) {
+	return fetch[muster.DryPlan](ctx, c, post(w, "/v1/plan"))
+}
+
+func (c *Client) Explain(ctx context.Context, kind muster.Subject, id string) (muster.Explained, error) {
+	return fetch[muster.Explained](ctx, c, get("/v1/explain", string(kind), id))
+}

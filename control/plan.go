@@ -121,16 +121,22 @@ func (c *Control) LastPlan() (muster.PlanReport, time.Time) {
 
 // WhatIf plans from the fleet as it stands, with a change that is made nowhere
 // else, and returns the target and what would take its place.
-func (c *Control) WhatIf(ctx context.Context, change func(*planner.Input)) (was, would muster.Blueprint, report muster.PlanReport, err error) {
+func (c *Control) WhatIf(ctx context.Context, w muster.WhatIf) (was, would muster.Blueprint, report muster.PlanReport, err error) {
 	p := c.planning
 	p.pass.Lock()
 	defer p.pass.Unlock()
-	state, err := p.reader.Read(ctx, c.now())
+	read := p.reader.ReadWhole
+	if w == (muster.WhatIf{}) {
+		read = p.reader.Read // while nothing was ever to be planned, nothing is
+	}
+	state, err := read(ctx, c.now())
 	if err != nil {
 		return was, would, report, err
 	}
 	in := p.input(state)
-	change(&in)
+	if err := planner.Assume(&in, w); err != nil {
+		return was, would, report, err
+	}
 	if state.Blueprint != nil {
 		was = *state.Blueprint
 	}

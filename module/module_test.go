@@ -66,6 +66,7 @@ func TestErrors(t *testing.T) {
 		{`{"module":"a","version":1` + rest, `m: module a: place: must be one of each_node, each_disk, replicas and pinned, and is 0 of them`},
 		{`{"module":"a","version":1,"place":{"replicas":2,"each_node":true}` + rest, `m: module a: place: must be one of each_node, each_disk, replicas and pinned, and is 2 of them`},
 		{`{"module":"a","version":1,"place":{"replicas":-1}` + rest, `m: module a: place.replicas: -1 must be from 1 to 100,000`},
+		{`{"module":"a","version":1,"place":{"replicas":1},"resources":[{"file":{"path":"/x","source":"y"}}]}`, `m: module a: resources: file:/x may not be declared from afar: actions, and files with a source, come to a machine with a bundle, or with a file and muster-host apply`},
 		{`{"module":"a","version":1,"base":true,"place":{"replicas":1}` + rest, `m: module a: base: a base module is on each_node`},
 		{`{"module":"a","version":1,"place":{"each_node":true,"spread":"rack"}` + rest, `m: module a: place.spread: only replicas can be spread`},
 		{`{"module":"a","version":1,"place":{"replicas":2,"minimum":3},"moves":"surge"` + rest, `m: module a: place.minimum: 3 cannot stay available of 2`},

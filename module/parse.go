@@ -226,7 +226,11 @@ func (m *Module) checkResources(found finding) {
 			found(field, "%v", err)
 			continue
 		}
-		if _, err := resource.Parse(field, text); err != nil {
+		d, err := resource.Parse(field, text)
+		if err == nil {
+			err = d.CheckRemote()
+		}
+		if err != nil {
 			for _, line := range strings.Split(err.Error(), "\n") {
 				found(field, "%s", strings.TrimPrefix(line, field+": "))
 			}

@@ -19,13 +19,13 @@ var (
 	blueprintsPage = define("blueprints/list", blueprintColumns+` FROM blueprints WHERE number < $1 ORDER BY number DESC LIMIT $2`)
 	blueprintBy    = define("blueprints/by-id", blueprintColumns+`, document, report FROM blueprints WHERE blueprint_id = $1`)
 	blueprintNo    = define("blueprints/by-number", blueprintColumns+`, document, report FROM blueprints WHERE number = $1`)
+	reportsBack    = define("blueprints/reports", `SELECT number, made_at, made_by, why, report FROM blueprints WHERE number > 0 ORDER BY number DESC LIMIT $1`)
 	addBlueprint   = define("blueprints/add", `
 INSERT INTO blueprints (number, blueprint_id, parent_id, made_at, made_by, why, changes, document, report) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`)
 	oldBlueprints = define("blueprints/forget", `DELETE FROM blueprints WHERE number < $1`)
 	// Whoever set the target first wins: the parent must be it still.
-	setTarget         = define("blueprints/set-target", `UPDATE blueprint_target SET number = $1, blueprint_id = $2, seq = $3 WHERE id = 1 AND number = $4 AND blueprint_id = $5`)
-	newestGenerations = define("declarations/generations", `SELECT node_id, max(generation) FROM declarations GROUP BY node_id`)
-	setPlanning       = define("blueprints/planning", `UPDATE blueprint_target SET planning = $1, set_at = $2, set_by = $3, reason = $4 WHERE id = 1`)
+	setTarget   = define("blueprints/set-target", `UPDATE blueprint_target SET number = $1, blueprint_id = $2, seq = $3 WHERE id = 1 AND number = $4 AND blueprint_id = $5`)
+	setPlanning = define("blueprints/planning", `UPDATE blueprint_target SET planning = $1, set_at = $2, set_by = $3, reason = $4 WHERE id = 1`)
 )
 
 // How the audit calls what happens to blueprints.
@@ -239,6 +239,44 @@ func scanBlueprint(scan func(...any) error, more ...any) (e muster.BlueprintEntr
 	return e, err
 }
 
+// lookBack is how many blueprints are searched for what was done last.
+const lookBack = 200
+
+// LastChange is what the newest blueprint did that did anything about a node, a
+// disk or a placement; nil: none of the newest did.
+func (s *Store) LastChange(ctx context.Context, kind muster.Subject, id string) (found *muster.ExplainedChange, err error) {
+	about := map[muster.Subject]func(l *muster.PlanLine) bool{
+		muster.SubjectNode:      func(l *muster.PlanLine) bool { return l.Node == id },
+		muster.SubjectDisk:      func(l *muster.PlanLine) bool { return l.Disk == id },
+		muster.SubjectPlacement: func(l *muster.PlanLine) bool { return l.Placement == id },
+	}[kind]
+	err = s.read(ctx, "looking for the last change", func(r *reading) error {
+		found = nil
+		return r.each(reportsBack, []any{lookBack}, func(scan func(...any) error) error {
+			c := &muster.ExplainedChange{}
+			var at int64
+			var said []byte
+			if err := scan(&c.Number, &at, &c.By, &c.Why, &said); err != nil || found != nil {
+				return err
+			}
+			var report muster.PlanReport
+			if err := unpack(said, &report); err != nil {
+				return err
+			}
+			for i := range report.Done {
+				if about(&report.Done[i]) {
+					c.Lines = append(c.Lines, report.Done[i])
+				}
+			}
+			if c.At = fromMicro(at); len(c.Lines) > 0 {
+				found = c
+			}
+			return nil
+		})
+	})
+	return found, err
+}
+
 // Blueprints are those numbered below before, the newest first; 0: from the
 // newest on.
 func (s *Store) Blueprints(ctx context.Context, before int64, most int) (all []muster.BlueprintEntry, err error) {
@@ -286,7 +324,7 @@ func (s *Store) SetPlanning(ctx context.Context, now time.Time, by muster.Caller
 func (s *Store) Generations(ctx context.Context) (all map[string]int64, err error) {
 	err = s.read(ctx, "reading generations", func(r *reading) error {
 		all = map[string]int64{}
-		return r.each(newestGenerations, nil, func(scan func(...any) error) error {
+		return r.each(fleetGenerations, nil, func(scan func(...any) error) error {
 			var id string
 			var n int64
 			err := scan(&id, &n)

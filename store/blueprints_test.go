@@ -322,3 +322,31 @@ func TestTargetCost(t *testing.T) {
 		t.Errorf("one new placement beside %d takes %d statements", len(many), statements)
 	}
 }
+
+// TestLastChange: the newest that was done about something, however long ago.
+func TestLastChange(t *testing.T) {
+	engines(t, func(t *testing.T, s *Store) {
+		ctx := t.Context()
+		nodes := twoNodes(t, s)
+		var parent *muster.Blueprint
+		for i, l := range []muster.PlanLine{{Node: nodes[0], Placement: "p1", Text: "one"}, {Node: nodes[0], Disk: "d1", Text: "two"}, {Node: nodes[1], Text: "three"}} {
+			b := child(parent, fmt.Sprint("b", i), nodes)
+			must[muster.BlueprintEntry](t)(s.SetTarget(ctx, start, ada, b, muster.PlanReport{Done: []muster.PlanLine{{Text: "not about it"}, l}}))
+			parent = b
+		}
+		for _, c := range []struct {
+			kind   muster.Subject
+			id     string
+			number int64
+			text   string
+		}{{muster.SubjectNode, nodes[0], 2, "two"}, {muster.SubjectNode, nodes[1], 3, "three"}, {muster.SubjectPlacement, "p1", 1, "one"}, {muster.SubjectDisk, "d1", 2, "two"}} {
+			got := must[*muster.ExplainedChange](t)(s.LastChange(ctx, c.kind, c.id))
+			if got == nil || got.Number != c.number || len(got.Lines) != 1 || got.Lines[0].Text != c.text || got.By != ada.String() || got.Why != "a test" || !got.At.Equal(start) {
+				t.Errorf("%s %s: %+v, want %q of %d", c.kind, c.id, got, c.text, c.number)
+			}
+		}
+		if got := must[*muster.ExplainedChange](t)(s.LastChange(ctx, muster.SubjectDisk, "d2")); got != nil {
+			t.Errorf("%+v", got)
+		}
+	})
+}

@@ -97,13 +97,22 @@ func (s *Store) NewFleetReader() *FleetReader {
 // Read is the fleet as it stands. Of one in which nothing was ever to be planned
 // it says no more than that.
 func (f *FleetReader) Read(ctx context.Context, now time.Time) (state FleetState, err error) {
+	return f.reading(ctx, now, false)
+}
+
+// ReadWhole is Read, of whatever fleet.
+func (f *FleetReader) ReadWhole(ctx context.Context, now time.Time) (state FleetState, err error) {
+	return f.reading(ctx, now, true)
+}
+
+func (f *FleetReader) reading(ctx context.Context, now time.Time, whole bool) (state FleetState, err error) {
 	fresh, err := f.s.newUUID(now.UnixMilli())
 	if err != nil {
 		return state, err
 	}
 	err = f.s.snapshot(ctx, "reading the fleet", func(r *reading) error {
 		state = FleetState{Fresh: fresh}
-		err := f.read(r, &state)
+		err := f.read(r, &state, whole)
 		if err != nil {
 			*f = *f.s.NewFleetReader() // what was read half is read again
 		}
@@ -112,7 +121,7 @@ func (f *FleetReader) Read(ctx context.Context, now time.Time) (state FleetState
 	return state, err
 }
 
-func (f *FleetReader) read(r *reading, state *FleetState) (err error) {
+func (f *FleetReader) read(r *reading, state *FleetState, whole bool) (err error) {
 	if state.Seed, err = f.readSeed(r); err != nil {
 		return err
 	}
@@ -126,7 +135,7 @@ func (f *FleetReader) read(r *reading, state *FleetState) (err error) {
 	for _, v := range wanted {
 		state.Modules = append(state.Modules, *v.Document)
 	}
-	if state.Blueprint == nil && len(wanted) == 0 {
+	if state.Blueprint == nil && len(wanted) == 0 && !whole {
 		if leaves, err := r.get(anyDiskLeaves, nil, new(int)); err != nil || !leaves {
 			return err
 		}

@@ -17,7 +17,7 @@ import (
 var mayScan = strings.Fields(`
 booters/followed booters/list disks/list collections/now firmware/list enrolment-tokens/list images/kept keys/list links/list nodes/list
 operators/count operators/list operators/other-admins root-passwords/machines shared/list tombstones/list
-claims/all images/users registrations/other-by-mac machines/unknown providers/all modules/list declarations/generations
+claims/all images/users registrations/other-by-mac machines/unknown providers/all modules/list
 fleet/nodes fleet/addresses fleet/registrations fleet/reports fleet/mirrors fleet/generations executions/all
 clock/tokens clock/windows clock/windows-old traces/most
 `)

@@ -8,6 +8,7 @@ import (
 
 	muster "muster.internal"
 	"muster.internal/blueprint"
+	"muster.internal/explain"
 	"muster.internal/module"
 	"muster.internal/planner"
 )
@@ -273,4 +274,47 @@ func (m *memory) HandOver(_ context.Context, id string) (muster.Node, error) {
 	m.note("hand_over", "node/"+id)
 	m.replan()
 	return *n, m.up()
+}
+
+func (m *memory) Plan(_ context.Context, w muster.WhatIf) (muster.DryPlan, error) {
+	in := m.input()
+	if err := planner.Assume(&in, w); err != nil {
+		return muster.DryPlan{}, err
+	}
+	was := &muster.Blueprint{}
+	if in.Parent != nil {
+		was = in.Parent
+	}
+	b, report := planner.Plan(in)
+	d := muster.DryPlan{Diff: blueprint.Diff(was, &b), Report: report}
+	if t := m.plan.target; !t.Planning {
+		d.Stopped = t.SetBy + ": " + t.Reason
+	}
+	return d, m.up()
+}
+
+func (m *memory) Explain(ctx context.Context, kind muster.Subject, id string) (muster.Explained, error) {
+	dry, err := m.Plan(ctx, muster.WhatIf{})
+	if err != nil {
+		return muster.Explained{}, err
+	}
+	k := explain.Known{Target: m.plan.target, Dry: dry.Report}
+	node := id
+	switch kind {
+	case muster.SubjectPlacement:
+		p, err := m.Placement(ctx, id)
+		if err != nil {
+			return muster.Explained{}, err
+		}
+		k.Placed, node, k.Wanted = &p, p.NodeID, p.Version
+		k.Why = &muster.ExplainedChange{Number: 2, At: noon, By: "key:clock", Why: "planned", Lines: []muster.PlanLine{{Text: p.Name + " on web1 is up"}}}
+	case muster.SubjectDisk:
+		ds, err := m.Disks(ctx)
+		if err != nil {
+			return muster.Explained{}, err
+		}
+		k.Disk, node = &ds[0], ds[0].NodeID
+	}
+	k.Node, err = m.Node(ctx, node)
+	return explain.Fleet(k), err
 }

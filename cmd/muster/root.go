@@ -120,7 +120,7 @@ func (a *app) root() *cobra.Command {
 		root.AddCommand(cs...)
 	}
 	about("machines", "Machines and their lives:", a.registrationCmd(), a.nodeCmd(), a.diskCmd(), a.firmwareCmd(), a.claimCmd(), a.machineCmd())
-	about("fleet", "What the fleet shall be:", a.moduleCmd(), a.blueprintCmd(), a.placementCmd())
+	about("fleet", "What the fleet shall be:", a.moduleCmd(), a.blueprintCmd(), a.placementCmd(), a.planCmd(), a.explainCmd())
 	about("boot", "What machines boot:", a.bootCmd(), a.policyCmd(), a.imageCmd(), a.booterCmd(), a.layoutCmd())
 	about("doors", "Who gets in:", a.loginCmd(), a.logoutCmd(), a.operatorCmd(), a.keyCmd(), a.windowCmd(), a.tokenCmd(), a.providerCmd())
 	about("history", "What happens, and what happened:", a.eventsCmd(), a.auditCmd())

@@ -22,12 +22,11 @@ var unwalked = map[string]string{
 // unheard are events of machines, clocks and the control plane that do not
 // happen in the walk, each with what it takes.
 var unheard = map[muster.Event]string{
-	lifecycle.Void:             "two connections that claim one machine's name while it is set up",
-	lifecycle.StartProbe:       "an allowlist of service tags",
-	lifecycle.Dismiss:          "firmware that tells a service tag which is not on the allowlist",
-	lifecycle.ExpireProbe:      "firmware that never tells its service tag",
-	lifecycle.DecommissionDisk: "a host that confirms that it no longer uses the disk; hosts do not say so yet",
-	lifecycle.ExpireRecord:     "a card that the policy admitted, and behind which no machine says who it is",
+	lifecycle.Void:         "two connections that claim one machine's name while it is set up",
+	lifecycle.StartProbe:   "an allowlist of service tags",
+	lifecycle.Dismiss:      "firmware that tells a service tag which is not on the allowlist",
+	lifecycle.ExpireProbe:  "firmware that never tells its service tag",
+	lifecycle.ExpireRecord: "a card that the policy admitted, and behind which no machine says who it is",
 }
 
 // leftOut ends the page with what is not walked.
