@@ -111,6 +111,11 @@ func (s *Store) setTarget(ctx context.Context, now time.Time, by muster.Caller, 
 		if err := t.change(setTarget, e.Number, e.ID, seq, was.Number, was.ID); err != nil {
 			return err
 		}
+		if e.Number%100 == 0 {
+			if _, err := t.exec(oldBlueprints, e.Number-blueprintsKept); err != nil {
+				return err
+			}
+		}
 		return t.follow(parent, b, seq, was)
 	})
 	if err == nil {
@@ -238,6 +243,10 @@ func scanBlueprint(scan func(...any) error, more ...any) (e muster.BlueprintEntr
 	e.MadeAt = fromMicro(at)
 	return e, err
 }
+
+// blueprintsKept is how many of the target's ancestors stay by themselves, give or
+// take a hundred.
+const blueprintsKept = 1000
 
 // lookBack is how many blueprints are searched for what was done last.
 const lookBack = 200

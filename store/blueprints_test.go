@@ -323,6 +323,23 @@ func TestTargetCost(t *testing.T) {
 	}
 }
 
+// TestBlueprintsKept: of very many the oldest go by themselves.
+func TestBlueprintsKept(t *testing.T) {
+	s := open(t, sqliteURL(t))
+	nodes := twoNodes(t, s)
+	b := s.mustSet(t, child(s.mustSet(t, child(nil, "a", nodes)), "b", nodes))
+	meddle(t, s, "UPDATE blueprints SET number = 1999 WHERE number = 2")
+	meddle(t, s, "UPDATE blueprint_target SET number = 1999")
+	s.mustSet(t, child(b, "c", nodes))
+	var left []string
+	for _, e := range must[[]muster.BlueprintEntry](t)(s.Blueprints(t.Context(), 0, 0)) {
+		left = append(left, e.ID)
+	}
+	if !slices.Equal(left, []string{"c", "b"}) {
+		t.Errorf("left are %q", left)
+	}
+}
+
 // TestLastChange: the newest that was done about something, however long ago.
 func TestLastChange(t *testing.T) {
 	engines(t, func(t *testing.T, s *Store) {

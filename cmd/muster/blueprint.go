@@ -254,6 +254,8 @@ func (a *app) blueprintPrune() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "prune",
 		Short: "Forget old blueprints; the target always stays",
+		Long: `Forget old blueprints; the target always stays. Of very many, about a thousand of
+the target's ancestors stay by themselves.`,
 		Example: `  muster blueprint prune              # keep a hundred beside the target
   muster blueprint prune --keep 10`,
 		Args: names(),
