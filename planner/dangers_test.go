@@ -14,22 +14,21 @@ import (
 )
 
 // What has gone wrong in fleets like this one, and the test that shows that it
-// does not here. Those without a name are not the planner's alone: they belong
-// to package lifecycle (1, 2), to the host and its store (5, 11), and to those
-// that carry blueprints out (13, 14).
+// does not here. Those without a name are not shown yet: 2 whole, 13 and 14 need
+// what is to come (a quorum, power).
 //
-//	D-1   every request on every policy and state
+//	D-1   every request on every policy and state    lifecycle.TestNodeProducts, TestDiskProducts
 //	D-2   a node expunged twice while a disk of it is adopted
 //	D-3   the same hardware comes back four times    TestComesBack
-//	D-4   a disk put back before and after expunging testdata/disk-pulled, TestDiskComesBack
-//	D-5   an old declaration after a newer one       fleet.tell, in every test; TestSetBack
-//	D-6   one generation, two contents               fleet.tell and verifyGenerations, in every test
+//	D-4   a disk put back before and after expunging testdata/disk-pulled, TestDiskComesBack; store.TestReplug, TestReadoptDisk, TestDiskInAnotherNode
+//	D-5   an old declaration after a newer one       fleet.tell, in every test; TestSetBack; store.TestRealise
+//	D-6   one generation, two contents               fleet.tell and verifyGenerations, in every test; store.TestRealise
 //	D-7   a disk expunged before any blueprint       TestDiskOutsideBlueprints
 //	D-8   a disk expunged on a host that is away     testdata/replaced-at-once
-//	D-9   taken in, and not reconciled               testdata/gone-for-certain
+//	D-9   taken in, and not reconciled               testdata/gone-for-certain, TestObserve
 //	D-10  two planners with different inventories    TestTwoPlanners, testdata/stale
-//	D-11  a host that dies between its two ledgers
-//	D-12  an end at every step of adding a node      TestAnyLife
+//	D-11  a host that dies between its two ledgers   host.TestCrashAnywhere, cmd/muster-host.TestApplyCutShort
+//	D-12  an end at every step of adding a node      TestAnyLife; control.TestControlPlanesAreKilled
 //	D-13  a node expunged that is in the quorum
 //	D-14  an expunged node that starts
 //	D-15  one node that never answers                TestOneNeverAnswers
