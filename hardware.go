@@ -166,8 +166,8 @@ type FirmwareMinimum struct {
 	Vendor  string    `json:"vendor"`
 	Part    string    `json:"part"` // model of a disk, PCI device of a card, product of a machine (its BIOS)
 	Version string    `json:"version"`
-	SetAt   time.Time `json:"set_at"`
-	SetBy   string    `json:"set_by"`
+	SetAt   time.Time `json:"set_at,omitzero"` // these two are never asked for
+	SetBy   string    `json:"set_by,omitempty"`
 }
 
 // Inventories is what machines are made of, and were.

@@ -230,6 +230,14 @@ func TestMachinesDailyLifeIsNotLogged(t *testing.T) {
 	}
 }
 
+// TestWhatMusterSaysIsNotAskedFor: a request holds what the caller knows.
+func TestWhatMusterSaysIsNotAskedFor(t *testing.T) {
+	a := api.New(new(fake), api.Options{})
+	if w := send(a, "PUT", "/v1/firmware-minimums", "admin", `{"vendor":"v","part":"p","version":"1.2"}`); w.Code != 200 {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
 func TestPanicIsAProblem(t *testing.T) {
 	var log strings.Builder
 	a := api.New(panics{new(fake)}, api.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})

@@ -63,6 +63,7 @@ func TestErrors(t *testing.T) {
 		{`{"module":"A","version":1,"place":{"replicas":1}` + rest, `m: module A: module: "A" cannot be its name: at most 40 small letters, digits and hyphens, the first a letter`},
 		{`{"module":"fleet","version":1,"place":{"replicas":1}` + rest, `m: module fleet: module: "fleet" means something else in templates`},
 		{`{"module":"a","place":{"replicas":1}` + rest, `m: module a: version: must be 1 or more, and grow with every change`},
+		{`{"module":"a","version":9223372036854775807,"place":{"replicas":1}` + rest, `m: module a: version: must be at most 1000000000000, so that a next one is possible`},
 		{`{"module":"a","version":1` + rest, `m: module a: place: must be one of each_node, each_disk, replicas and pinned, and is 0 of them`},
 		{`{"module":"a","version":1,"place":{"replicas":2,"each_node":true}` + rest, `m: module a: place: must be one of each_node, each_disk, replicas and pinned, and is 2 of them`},
 		{`{"module":"a","version":1,"place":{"replicas":-1}` + rest, `m: module a: place.replicas: -1 must be from 1 to 100,000`},

@@ -29,6 +29,9 @@ func Parse(source string, text []byte) (Module, error) {
 	return m, nil
 }
 
+// maxVersion leaves room for the changes of all times to come.
+const maxVersion = 1_000_000_000_000
+
 // ParseDraft is Parse of a module that need not say its version: whoever keeps
 // versions gives it the next one.
 func ParseDraft(source string, text []byte) (Module, error) {
@@ -95,6 +98,8 @@ func (m *Module) Check() (errs []error) {
 	}
 	if m.Version < 1 {
 		found("version", "must be 1 or more, and grow with every change")
+	} else if m.Version > maxVersion {
+		found("version", "must be at most %d, so that a next one is possible", int64(maxVersion))
 	}
 	m.checkPlace(found)
 	m.checkMoves(found)
