@@ -71,23 +71,27 @@ machine with a bundle, or with a file and "muster-host apply".`,
 	return c
 }
 
+// readInput reads a file, or standard input when that is named "-", up to one
+// byte more than may be in it, and says what errors shall call it.
+func (a *app) readInput(file string, most int64) (name string, text []byte, err error) {
+	if file == "-" {
+		text, err = io.ReadAll(io.LimitReader(a.stdin, most+1))
+		return "standard input", text, err
+	}
+	text, err = os.ReadFile(a.abs(file))
+	return file, text, err
+}
+
 // readDeclaration reads and checks a declaration, before anybody is asked.
 func (a *app) readDeclaration(file string) (resource.Declaration, error) {
-	var text []byte
-	var err error
-	if file == "-" {
-		file = "standard input"
-		text, err = io.ReadAll(io.LimitReader(a.stdin, resource.MaxBytes+1))
-	} else {
-		text, err = os.ReadFile(a.abs(file))
-	}
+	name, text, err := a.readInput(file, resource.MaxBytes)
 	if err != nil {
 		return resource.Declaration{}, err
 	}
-	d, err := resource.Parse(file, text)
+	d, err := resource.Parse(name, text)
 	if err == nil {
 		if err = errors.Join(d.CheckWhole(), d.CheckRemote()); err != nil {
-			err = fmt.Errorf("%s: %w", file, err)
+			err = fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	return d, err

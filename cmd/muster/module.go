@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -95,18 +94,11 @@ func (a *app) saidOfModule(w io.Writer, v muster.ModuleVersion) {
 
 // readModule reads and checks a module, before anybody is asked.
 func (a *app) readModule(file string) (module.Module, error) {
-	var text []byte
-	var err error
-	if file == "-" {
-		file = "standard input"
-		text, err = io.ReadAll(io.LimitReader(a.stdin, module.MaxBytes+1))
-	} else {
-		text, err = os.ReadFile(a.abs(file))
-	}
+	name, text, err := a.readInput(file, module.MaxBytes)
 	if err != nil {
 		return module.Module{}, err
 	}
-	return module.ParseDraft(file, text)
+	return module.ParseDraft(name, text)
 }
 
 func (a *app) moduleLs() *cobra.Command {
